@@ -18,7 +18,6 @@ CODEGEN = 1  # raise it when the templates change what an unchanged policy compi
 _MARK = re.compile(
     r"^(?:#|//) kvgen: (\S+) source ([0-9a-f]{12}) body ([0-9a-f]{12}) codegen (\d{1,9})$"
 )
-_HEADER_LINES = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,19 +45,19 @@ def stamp(body: str, source_name: str, formatted: str, comment: str = "#") -> st
 
 def read(text: str) -> Header | None:
     """The header of a file, None if kvgen did not write it."""
-    for line in text.split("\n", _HEADER_LINES)[:_HEADER_LINES]:
-        if found := _MARK.match(line):
-            name, source, body, codegen = found.groups()
-            return Header(name, source, body, int(codegen))
-    return None
+    found = _MARK.match(_lines(text)[1])
+    if found is None:
+        return None
+    name, source, body, codegen = found.groups()
+    return Header(name, source, body, int(codegen))
 
 
 def intact(text: str) -> bool:
     """Whether the file is as kvgen wrote it."""
     header = read(text)
-    return header is not None and header.body == digest(_body(text))
+    return header is not None and header.body == digest(_lines(text)[2])
 
 
-def _body(text: str) -> str:
-    lines = text.split("\n", _HEADER_LINES)
-    return lines[_HEADER_LINES] if len(lines) > _HEADER_LINES else ""
+def _lines(text: str) -> list[str]:
+    """The two lines of the header and all that follows them; empty where there is nothing."""
+    return [*text.split("\n", 2), "", ""][:3]

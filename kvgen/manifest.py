@@ -1,0 +1,73 @@
+"""`MANIFEST.json` of an output folder: which packages kvgen wrote there, and from what.
+
+Only what is named here can become an orphan; a package that kvgen did not write is not in it, so it is never touched.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+NAME = "MANIFEST.json"
+
+
+class ManifestError(Exception):
+    """The manifest cannot be read; the message says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One package. `files` gives the body hash of each; `kvgen` is the version that last changed one of them."""
+
+    source_name: str
+    source: str
+    codegen: int
+    kvgen: str
+    backends: tuple[str, ...]
+    files: Mapping[str, str] = field(hash=False)
+
+
+Manifest = Mapping[str, Entry]  # by package
+
+
+def dump(manifest: Manifest) -> str:
+    packages = {
+        name: {
+            "source": entry.source_name,
+            "source_hash": entry.source,
+            "codegen": entry.codegen,
+            "kvgen": entry.kvgen,
+            "backends": list(entry.backends),
+            "files": dict(sorted(entry.files.items())),
+        }
+        for name, entry in sorted(manifest.items())
+    }
+    return json.dumps({"packages": packages}, indent=2) + "\n"
+
+
+def load(text: str) -> Manifest:
+    try:
+        packages: dict[str, dict[str, Any]] = json.loads(text)["packages"]
+        return {name: _entry(name, value) for name, value in packages.items()}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ManifestError(
+            f"{NAME} is not as kvgen wrote it ({type(error).__name__}: {error});"
+            " restore it from version control, or delete it and compile again"
+        ) from error
+
+
+def _entry(package: str, value: dict[str, Any]) -> Entry:
+    files = {str(name): str(body) for name, body in value["files"].items()}
+    for name in (package, *files):
+        if "/" in name or "\\" in name or name in ("", ".", ".."):
+            raise ValueError(f"{name!r} is no plain file name")
+    return Entry(
+        source_name=str(value["source"]),
+        source=str(value["source_hash"]),
+        codegen=int(value["codegen"]),
+        kvgen=str(value["kvgen"]),
+        backends=tuple(str(name) for name in value["backends"]),
+        files=files,
+    )
