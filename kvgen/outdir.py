@@ -154,7 +154,7 @@ def _orphans(
     for name, entry in sorted(recorded.items()):
         if name not in compiled and not whole:
             continue
-        for file in sorted(entry.files.keys() - compiled.get(name, set())):
+        for file in sorted(entry.files.keys() - compiled.get(name, ())):
             text = _read(folder / name / file) or ""
             if header.read(text) is not None:
                 yield Orphan(name, file, entry.source_name, not header.intact(text))

@@ -1,0 +1,171 @@
+"""What this machine offers to emitted code, and whether the output folder is as kvgen wrote it.
+
+The one module of kvgen that imports torch.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from kvgen import __version__, header, manifest
+
+COMPILERS = ("c++", "g++", "clang++")
+
+
+class State(Enum):
+    GOOD = "ok"
+    ABSENT = "--"  # an optional part that is not there
+    WRONG = "!!"  # something to mend
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    what: str
+    state: State
+    text: str
+
+
+def examine(folder: Path) -> Iterator[Finding]:
+    """Everything, one finding at a time: importing torch takes seconds."""
+    yield Finding("kvgen", State.GOOD, f"{__version__}, {Path(__file__).parent}")
+    yield _python()
+    torch = _torch()
+    yield from torch.findings
+    yield _triton()
+    yield _compiler()
+    yield from _devices(torch.module)
+    yield from _threads(torch.module)
+    yield from drift(folder)
+
+
+# -- Python and its packages
+
+
+def _python() -> Finding:
+    version = platform.python_version()
+    return Finding("python", State.GOOD, f"{version}, {platform.platform()}, {sys.executable}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Torch:
+    module: Any | None
+    findings: tuple[Finding, ...]
+
+
+def _torch() -> _Torch:
+    try:
+        import torch
+    except ModuleNotFoundError:
+        text = "not installed; emitted packages need it: pip install 'kvgen[torch]'"
+        return _Torch(None, (Finding("torch", State.ABSENT, text),))
+    except (ImportError, OSError) as error:  # a library of it is missing or of another machine
+        return _Torch(None, (Finding("torch", State.WRONG, f"does not import: {error}"),))
+    built = f"CUDA {torch.version.cuda}" if torch.version.cuda else "no CUDA"
+    cpu = torch.backends.cpu.get_cpu_capability()
+    text = f"{torch.__version__}, built with {built}, CPU kernels {cpu}"
+    return _Torch(torch, (Finding("torch", State.GOOD, text),))
+
+
+def _triton() -> Finding:
+    try:
+        version = metadata.version("triton")
+    except metadata.PackageNotFoundError:
+        return Finding("triton", State.ABSENT, "not installed; only the triton backend needs it")
+    interpreted = os.environ.get("TRITON_INTERPRET") == "1"
+    return Finding("triton", State.GOOD, version + (", interpreting" if interpreted else ""))
+
+
+# -- The machine
+
+
+def _compiler() -> Finding:
+    named = os.environ.get("CXX")
+    for name in (named,) if named else COMPILERS:
+        if path := shutil.which(name):
+            return Finding("C++", State.GOOD, f"{path}, {_version_line(path)}")
+    missing = f"CXX names {named}, which is not there" if named else "no c++, g++ or clang++"
+    state = State.WRONG if named else State.ABSENT
+    return Finding("C++", state, f"{missing}; the cpu backend needs one: install g++ or clang")
+
+
+def _version_line(compiler: str) -> str:
+    try:
+        answer = subprocess.run(
+            [compiler, "--version"], capture_output=True, text=True, timeout=20, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"but it does not run: {error}"
+    return (answer.stdout or answer.stderr).split("\n", 1)[0]
+
+
+def _devices(torch: Any | None) -> Iterator[Finding]:
+    if torch is None:
+        return
+    if not torch.cuda.is_available():
+        yield Finding("devices", State.ABSENT, "no GPU that torch can use; caches run on the CPU")
+        return
+    for index in range(torch.cuda.device_count()):
+        found = torch.cuda.get_device_properties(index)
+        gib = found.total_memory / 2**30
+        text = f"{found.name}, {gib:.0f} GiB, capability {found.major}.{found.minor}"
+        yield Finding(f"cuda:{index}", State.GOOD, text)
+
+
+def _threads(torch: Any | None) -> Iterator[Finding]:
+    if torch is None:
+        return
+    pool = _openmp()
+    count = torch.get_num_threads()
+    if pool is None:
+        text = f"torch uses {count}; no libgomp is loaded, so the cpu backend runs on one"
+        yield Finding("threads", State.ABSENT, text)
+        return
+    yield Finding("threads", State.GOOD, f"{count} of {os.cpu_count()}, in torch's pool ({pool})")
+
+
+def _openmp() -> str | None:
+    """The OpenMP library in this process, by its file name."""
+    try:
+        maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    paths = {line.split()[-1] for line in maps.splitlines() if "libgomp" in line}
+    return min((Path(path).name for path in paths), default=None)
+
+
+# -- The output folder
+
+
+def drift(folder: Path) -> Iterator[Finding]:
+    """Files that are not as kvgen wrote them. Whether a policy changed since, `kvgen compile --check` knows."""
+    what = folder.name
+    if not (folder / manifest.NAME).is_file():
+        yield Finding(what, State.ABSENT, f"{folder} has no {manifest.NAME}: nothing compiled yet")
+        return
+    try:
+        recorded = manifest.load((folder / manifest.NAME).read_text(encoding="utf-8"))
+    except manifest.ManifestError as error:
+        yield Finding(what, State.WRONG, str(error))
+        return
+    files = [folder / name / file for name, entry in recorded.items() for file in entry.files]
+    missing = [path for path in files if not path.is_file()]
+    edited = [path for path in files if path.is_file() and not _intact(path)]
+    yield from (Finding(what, State.WRONG, f"{path} is missing") for path in missing)
+    yield from (Finding(what, State.WRONG, f"{path} was edited by hand") for path in edited)
+    if not missing and not edited:
+        text = f"{len(recorded)} packages, {len(files)} files, as kvgen wrote them"
+        yield Finding(what, State.GOOD, text)
+
+
+def _intact(path: Path) -> bool:
+    return header.intact(path.read_text(encoding="utf-8", errors="replace"))

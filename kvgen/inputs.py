@@ -1,0 +1,101 @@
+"""From the PATHs of a command to the texts to work on."""
+
+from __future__ import annotations
+
+import keyword
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+STDIN = "-"
+SUFFIX = ".kv"
+
+
+class InputError(Exception):
+    """A PATH that cannot be used; the message says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One policy file. `path` None: it came from standard input. `shown` is how messages call it."""
+
+    path: Path | None
+    shown: str
+    stem: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """All of a command. `whole`: a folder was among the PATHs, so these are all the policies there are."""
+
+    files: tuple[Input, ...]
+    whole: bool
+
+
+def collect(paths: Iterable[str], stdin_name: str | None) -> Inputs:
+    paths = tuple(dict.fromkeys(paths))
+    if stdin_name is not None and STDIN not in paths:
+        raise InputError(f"--name names standard input: add `{STDIN}`, or leave --name out")
+    whole = any(Path(path).is_dir() for path in paths if path != STDIN)
+    files: dict[Path | None, Input] = {}
+    for path in paths:
+        for found in _expand(path, stdin_name or "stdin"):
+            key = None if found.path is None else found.path.resolve()
+            files.setdefault(key, found)
+    _refuse_twins(files.values())
+    return Inputs(tuple(files.values()), whole)
+
+
+def read(path: Path) -> Input:
+    """One file. Its name, which the output repeats, is checked before anything is read."""
+    if path.suffix != SUFFIX:
+        raise InputError(f"{path} is no policy: a policy file ends in {SUFFIX}")
+    stem = checked_stem(path.stem, str(path))
+    return Input(path, str(path), stem, _decoded(path.read_bytes(), str(path)))
+
+
+def checked_stem(stem: str, shown: str) -> str:
+    """The name of a package: what `import` accepts, since that is what it is for."""
+    if not stem.isidentifier() or keyword.iskeyword(stem):
+        raise InputError(
+            f"{shown}: `{stem}` cannot name a Python package;"
+            " use letters, digits and underscores, no digit first, and no Python keyword"
+        )
+    return stem
+
+
+def _expand(path: str, stdin_name: str) -> Iterable[Input]:
+    if path == STDIN:
+        stem = checked_stem(stdin_name.removesuffix(SUFFIX), "--name")
+        text = _decoded(sys.stdin.buffer.read(), "standard input")
+        return (Input(None, f"{stem}{SUFFIX}", stem, text),)
+    if not Path(path).is_dir():
+        return (read(Path(path)),)
+    inside = sorted(file for file in Path(path).iterdir() if file.suffix == SUFFIX)
+    if not inside:
+        raise InputError(f"{path} holds no {SUFFIX} file; `kvgen init` writes a first one")
+    return map(read, inside)
+
+
+def _refuse_twins(files: Iterable[Input]) -> None:
+    """Names that differ in case only would share a folder on some systems."""
+    seen: dict[str, Input] = {}
+    for file in files:
+        twin = seen.setdefault(file.stem.casefold(), file)
+        if twin is not file:
+            raise InputError(
+                f"{twin.shown} and {file.shown} would both be the package `{file.stem}`;"
+                " rename one of them"
+            )
+
+
+def _decoded(data: bytes, shown: str) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise InputError(
+            f"{shown}:{line}: byte {error.start} is not UTF-8; save the file as UTF-8"
+        ) from None
