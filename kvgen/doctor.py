@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from kvgen import __version__, header, manifest
+from kvgen.errors import FileProblem
 
 COMPILERS = ("c++", "g++", "clang++")
 
@@ -154,7 +155,7 @@ def drift(folder: Path) -> Iterator[Finding]:
         return
     try:
         recorded = manifest.load((folder / manifest.NAME).read_text(encoding="utf-8"))
-    except manifest.ManifestError as error:
+    except FileProblem as error:
         yield Finding(what, State.WRONG, str(error))
         return
     files = [folder / name / file for name, entry in recorded.items() for file in entry.files]

@@ -8,12 +8,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from kvgen.errors import FileProblem
+
 STDIN = "-"
 SUFFIX = ".kv"
-
-
-class InputError(Exception):
-    """A PATH that cannot be used; the message says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,21 +35,20 @@ class Inputs:
 def collect(paths: Iterable[str], stdin_name: str | None) -> Inputs:
     paths = tuple(dict.fromkeys(paths))
     if stdin_name is not None and STDIN not in paths:
-        raise InputError(f"--name names standard input: add `{STDIN}`, or leave --name out")
-    whole = any(Path(path).is_dir() for path in paths if path != STDIN)
-    files: dict[Path | None, Input] = {}
-    for path in paths:
-        for found in _expand(path, stdin_name or "stdin"):
-            key = None if found.path is None else found.path.resolve()
-            files.setdefault(key, found)
-    _refuse_twins(files.values())
-    return Inputs(tuple(files.values()), whole)
+        raise FileProblem(f"--name names standard input: add `{STDIN}`, or leave --name out")
+    try:
+        files = _distinct(found for path in paths for found in _expand(path, stdin_name or "stdin"))
+        whole = any(Path(path).is_dir() for path in paths if path != STDIN)
+    except OSError as error:
+        raise FileProblem.of(error) from error
+    _refuse_twins(files)
+    return Inputs(files, whole)
 
 
 def read(path: Path) -> Input:
     """One file. Its name, which the output repeats, is checked before anything is read."""
     if path.suffix != SUFFIX:
-        raise InputError(f"{path} is no policy: a policy file ends in {SUFFIX}")
+        raise FileProblem(f"{path} is no policy: a policy file ends in {SUFFIX}")
     stem = checked_stem(path.stem, str(path))
     return Input(path, str(path), stem, _decoded(path.read_bytes(), str(path)))
 
@@ -59,7 +56,7 @@ def read(path: Path) -> Input:
 def checked_stem(stem: str, shown: str) -> str:
     """The name of a package: what `import` accepts, since that is what it is for."""
     if not stem.isidentifier() or keyword.iskeyword(stem):
-        raise InputError(
+        raise FileProblem(
             f"{shown}: `{stem}` cannot name a Python package;"
             " use letters, digits and underscores, no digit first, and no Python keyword"
         )
@@ -75,8 +72,14 @@ def _expand(path: str, stdin_name: str) -> Iterable[Input]:
         return (read(Path(path)),)
     inside = sorted(file for file in Path(path).iterdir() if file.suffix == SUFFIX)
     if not inside:
-        raise InputError(f"{path} holds no {SUFFIX} file; `kvgen init` writes a first one")
+        raise FileProblem(f"{path} holds no {SUFFIX} file; `kvgen init` writes a first one")
     return map(read, inside)
+
+
+def _distinct(files: Iterable[Input]) -> tuple[Input, ...]:
+    """A file named twice counts once."""
+    by_place = {file.path.resolve() if file.path else None: file for file in files}
+    return tuple(by_place.values())
 
 
 def _refuse_twins(files: Iterable[Input]) -> None:
@@ -85,7 +88,7 @@ def _refuse_twins(files: Iterable[Input]) -> None:
     for file in files:
         twin = seen.setdefault(file.stem.casefold(), file)
         if twin is not file:
-            raise InputError(
+            raise FileProblem(
                 f"{twin.shown} and {file.shown} would both be the package `{file.stem}`;"
                 " rename one of them"
             )
@@ -96,6 +99,6 @@ def _decoded(data: bytes, shown: str) -> str:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise InputError(
+        raise FileProblem(
             f"{shown}:{line}: byte {error.start} is not UTF-8; save the file as UTF-8"
         ) from None

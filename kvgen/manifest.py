@@ -10,11 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from kvgen.errors import FileProblem
+
 NAME = "MANIFEST.json"
-
-
-class ManifestError(Exception):
-    """The manifest cannot be read; the message says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +50,7 @@ def load(text: str) -> Manifest:
         packages: dict[str, dict[str, Any]] = json.loads(text)["packages"]
         return {name: _entry(name, value) for name, value in packages.items()}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ManifestError(
+        raise FileProblem(
             f"{NAME} is not as kvgen wrote it ({type(error).__name__}: {error});"
             " restore it from version control, or delete it and compile again"
         ) from error

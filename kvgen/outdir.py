@@ -11,11 +11,8 @@ from enum import Enum
 from pathlib import Path
 
 from kvgen import __version__, header, manifest
+from kvgen.errors import FileProblem
 from kvgen.manifest import Entry, Manifest
-
-
-class OutdirError(Exception):
-    """The folder cannot be written as asked; the message says why and what to do."""
 
 
 class Why(Enum):
@@ -87,6 +84,7 @@ class Comparison:
 
 
 def compare(folder: Path, packages: tuple[Package, ...], whole: bool) -> Comparison:
+    """Raises FileProblem where the folder is not ours to write."""
     recorded = _read_manifest(folder)
     changes = tuple(c for package in packages for c in _changes(folder, package, recorded))
     orphans = tuple(_orphans(folder, packages, whole, recorded))
@@ -141,7 +139,7 @@ def _refuse_foreign(home: Path) -> None:
         return
     names = sorted(path.name for path in home.iterdir() if path.name != "__pycache__")
     if names and not any(header.read(_read(home / name) or "") for name in names):
-        raise OutdirError(
+        raise FileProblem(
             f"{home} was not written by kvgen (it holds {names[0]});"
             " rename the .kv file, or choose another folder with -o"
         )
@@ -220,26 +218,31 @@ def write(found: Comparison) -> None:
 
 def prune(found: Comparison) -> None:
     """Remove the orphans that are as kvgen wrote them, and the folders this leaves empty."""
-    for orphan in found.orphans:
-        if not orphan.edited:
-            (found.folder / orphan.path).unlink(missing_ok=True)
-    for package in {orphan.package for orphan in found.orphans}:
-        _remove_if_empty(found.folder / package)
-    write_file(found.folder / manifest.NAME, _manifest_text(found, pruned=True))
+    gone = [orphan for orphan in found.orphans if not orphan.edited]
+    try:
+        for orphan in gone:
+            (found.folder / orphan.path).unlink()
+        for package in {orphan.package for orphan in gone}:
+            _remove_if_empty(found.folder / package)
+    except OSError as error:
+        raise FileProblem.of(error) from error
+    if gone:
+        write_file(found.folder / manifest.NAME, _manifest_text(found, pruned=True))
 
 
 def write_file(path: Path, text: str) -> None:
     """Write beside and rename, keeping the mode of the file that was there."""
     path = path.resolve()
-    path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         beside.write_bytes(text.encode("utf-8"))
         if path.exists():
             shutil.copymode(path, beside)
         beside.replace(path)
-    finally:
+    except OSError as error:
         beside.unlink(missing_ok=True)
+        raise FileProblem.of(error) from error
 
 
 def _remove_if_empty(folder: Path) -> None:
@@ -253,3 +256,5 @@ def _read(path: Path) -> str | None:
         return path.read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
         return None
+    except OSError as error:
+        raise FileProblem.of(error) from error
