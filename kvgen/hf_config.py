@@ -1,0 +1,340 @@
+"""Policies and a model from a Hugging Face `config.json`: `kvgen init --from`, no transformers.
+
+What the file leaves out comes from `hf_families`. Whatever could change what a query sees and is
+not understood is refused by name: a policy guessed wrong gives other logits without a word.
+"""
+
+from __future__ import annotations
+
+import keyword
+import math
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from kvgen.hf_families import (
+    CHUNKED,
+    FAMILIES,
+    FULL,
+    HEAD_DIM_FROM_HIDDEN,
+    NESTED_TEXT_TYPES,
+    SLIDING,
+    ConfigError,
+    Family,
+    Fields,
+)
+
+POLICY_NAMES = {FULL: "Full", SLIDING: "Sliding", CHUNKED: "Chunked"}
+DTYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
+BYPASS = 7  # tokens of a draft that a ring takes back after verifying them in place
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """What decides one layer's policy."""
+
+    kind: str
+    query: int
+    kv: int
+    dim: int
+    window: int | None
+    chunk: int | None
+
+
+# Words in the name of a field that changes what a query sees, or how its scores are made.
+SUSPECT = re.compile(
+    r"window|sliding|chunk|bidirect|causal|softcap|logit_cap|sink|alibi|sparse|dilat|layer_types|layer_pattern|"
+    r"attention_types|attn_types|hybrid|kv_shared|share_kv|kv_lora|q_lora|qk_rope|latent|multi_query|n_kv|kv_heads|"
+    r"global_(head|num|attn|attention)|local_(attn|attention|window)|attn_layer|attention_layer|k_eq_v|per_layer_config|"
+    r"query_pre_attn|attention_multiplier|attn_scale|mamba|ssm|recurrent|linear_(attn|attention|conv|key|value)|"
+    r"conv_(kernel|l_cache|dim)|cross_attention|is_encoder_decoder|position_bias|relative_attention|prefix_lm|index_topk"
+)
+UNDERSTOOD = frozenset(
+    "num_hidden_layers num_attention_heads num_key_value_heads hidden_size head_dim no_rope_layers "
+    "no_rope_layer_interval final_logit_softcapping per_layer_config is_causal".split()
+)
+LAYER_OVERRIDES = frozenset(
+    {"head_dim", "num_key_value_heads", "sliding_window", "attention_chunk_size"}
+)
+
+
+# -- Reading
+
+
+def _text_fields(config: Mapping[str, object]) -> tuple[Family, Fields]:
+    """The family and fields of the decoder, which multimodal models nest in `text_config`."""
+    if not isinstance(config, Mapping):
+        raise ConfigError(
+            f"a config.json holds one object, got {type(config).__name__}. Give a model's "
+            "config.json."
+        )
+    text, model_type = config, config.get("model_type")
+    nested = config.get("text_config")
+    if isinstance(nested, Mapping):
+        text = {**{key: config[key] for key in ("torch_dtype", "dtype") if key in config}, **nested}
+        model_type = nested.get("model_type") or NESTED_TEXT_TYPES.get(str(model_type), model_type)
+    if not isinstance(model_type, str) or not model_type:
+        raise ConfigError(
+            "model_type is missing: it says which defaults the file leaves out. Add it, e.g. "
+            '"model_type": "llama".'
+        )
+    family = FAMILIES.get(model_type)
+    values = {**(family.defaults if family else {}), **text}
+    fields = Fields(model_type, values)
+    _refuse_what_is_not_understood(family, fields, text)
+    return family or Family(), fields
+
+
+def _refuse_what_is_not_understood(
+    family: Family | None, fields: Fields, text: Mapping[str, object]
+) -> None:
+    if fields.get("use_bidirectional_attention"):
+        raise ConfigError(
+            f"use_bidirectional_attention is {fields.get('use_bidirectional_attention')!r}: "
+            "queries see later positions, "
+            "which no kvgen policy allows. For causal text only, set it to null in a copy of the "
+            "file."
+        )
+    if fields.get("is_causal") is False:
+        raise ConfigError(
+            "is_causal is false: queries see later positions, which no kvgen policy allows."
+        )
+    known = UNDERSTOOD | (family.reads | family.defaults.keys() if family else frozenset())
+    for name in sorted(text):
+        if (
+            name not in known
+            and text[name] not in (None, False, 0, "", [], {})
+            and SUSPECT.search(name)
+        ):
+            kind = "model_type" if family is not None else "unknown model_type"
+            raise ConfigError(
+                f"{name} is {text[name]!r}: it may change what a query sees, and {kind} "
+                f"{fields.model_type!r} is not known "
+                f"to use it. Write the policy by hand, or, if it changes nothing, remove {name} "
+                "from a copy of the file."
+            )
+    if family is None:
+        _refuse_unless_plain_decoder(fields)
+
+
+def _refuse_unless_plain_decoder(fields: Fields) -> None:
+    """An unknown model type passes as full causal attention, if all of the file looks like it."""
+    architectures = fields.get("architectures") or ["ForCausalLM"]
+    if not any(str(name).endswith("ForCausalLM") for name in list(architectures)):
+        raise ConfigError(
+            f"model_type {fields.model_type!r} is unknown, and architectures is {architectures!r}: "
+            "nothing says that it is "
+            f"a causal decoder. Known model types: {', '.join(sorted(FAMILIES))}. Write the policy "
+            "by hand."
+        )
+
+
+def _kinds(family: Family, fields: Fields, layers: int) -> list[str]:
+    kinds = family.kinds(fields, layers)
+    for i, kind in enumerate(kinds):
+        if kind not in POLICY_NAMES:
+            raise ConfigError(
+                f"layer_types[{i}] is {kind!r}: kvgen has policies for {', '.join(POLICY_NAMES)}. "
+                "Layers of another kind "
+                "keep no keys and values that a policy could describe."
+            )
+    return kinds
+
+
+def _layers(family: Family, fields: Fields) -> list[Layer]:
+    """Every layer of the model, in order."""
+    count = fields.count("num_hidden_layers")
+    kinds = _kinds(family, fields, count)
+    overrides = {**family.overrides(fields, kinds), **_per_layer_config(fields, count)}
+    return [_layer(fields, kind, overrides.get(i, {})) for i, kind in enumerate(kinds)]
+
+
+def _per_layer_config(fields: Fields, layers: int) -> dict[int, dict]:
+    """What transformers 5 writes for layers that differ."""
+    found = fields.get("per_layer_config") or {}
+    if not isinstance(found, Mapping) or not all(
+        str(key).isdigit() and int(str(key)) < layers and isinstance(value, Mapping)
+        for key, value in found.items()
+    ):
+        raise ConfigError(
+            f"per_layer_config must map layers 0 to {layers - 1} to their fields, got {found!r}."
+        )
+    for key, value in found.items():
+        for name in sorted(set(value) - LAYER_OVERRIDES):
+            if SUSPECT.search(name) or name == "num_attention_heads":
+                raise ConfigError(
+                    f"per_layer_config[{key}] sets {name}: it may change what the layer's queries "
+                    "see. Write the policy "
+                    "by hand."
+                )
+    return {
+        int(str(key)): {n: value[n] for n in value if n in LAYER_OVERRIDES}
+        for key, value in found.items()
+    }
+
+
+def _layer(fields: Fields, kind: str, override: dict) -> Layer:
+    fields = Fields(fields.model_type, {**fields.values, **override})
+    query = fields.count("num_attention_heads")
+    kv = fields.optional_count("num_key_value_heads") or query
+    if query % kv:
+        raise ConfigError(
+            f"num_attention_heads is {query} and num_key_value_heads {kv}: not a multiple of it."
+        )
+    window = fields.count("sliding_window") if kind == SLIDING else None
+    chunk = fields.count("attention_chunk_size") if kind == CHUNKED else None
+    return Layer(kind, query, kv, _head_dim(fields, query), window, chunk)
+
+
+def _head_dim(fields: Fields, query: int) -> int:
+    stated = (
+        None if fields.model_type in HEAD_DIM_FROM_HIDDEN else fields.optional_count("head_dim")
+    )
+    return stated or fields.count("hidden_size") // query
+
+
+def _shares(family: Family, fields: Fields, layers: list[Layer]) -> list[tuple[int, int]]:
+    """(layer, donor): the last layers read the last layer before them that is of their kind."""
+    shared = fields.get("num_kv_shared_layers") or 0
+    if not family.shares or not shared:
+        return []
+    if isinstance(shared, bool) or not isinstance(shared, int) or not 0 < shared < len(layers):
+        raise ConfigError(f"num_kv_shared_layers is {shared!r}: expected 0 to {len(layers) - 1}.")
+    first = len(layers) - shared
+    donors = {layer.kind: i for i, layer in enumerate(layers[:first])}
+    pairs = []
+    for i in range(first, len(layers)):
+        if (donor := donors.get(layers[i].kind)) is None:
+            raise ConfigError(
+                f"layer {i} shares keys and values, but no layer before {first} is "
+                f"{layers[i].kind} too."
+            )
+        pairs.append((i, donor))
+    return pairs
+
+
+# -- Writing
+
+
+def policy_text(config: Mapping[str, object], name: str | None = None) -> str:
+    """The .kv text of a parsed config.json: a policy for each kind of layer, and the model.
+
+    `name` is the model's name, by default its `model_type` in CamelCase. ConfigError where the
+    file says something that no policy expresses, or that is not understood.
+    """
+    family, fields = _text_fields(config)
+    layers = _layers(family, fields)
+    shares = _shares(family, fields, layers)
+    names = _policy_names(layers)
+    model = _model_name(name, config, names.values())
+    scores = _score_clauses(family, fields, layers)
+    lines = [
+        "kvgen 1",
+        "",
+        f"# From a config.json of model_type {_printable(str(config.get('model_type')))}.",
+    ]
+    for layer, policy in names.items():
+        lines += [
+            "",
+            f"policy {policy} {{",
+            *_policy_clauses(layer, scores[layer], _dtype(fields)),
+            "}",
+        ]
+    repeat = _repeat([names[layer] for layer in layers])
+    lines += ["", f"model {model} {{", f"    layers   {len(layers)}", f"    repeat   {repeat}"]
+    lines += [f"    share    {layer} from {donor}" for layer, donor in shares]
+    return "\n".join([*lines, "}", ""])
+
+
+def _policy_names(layers: list[Layer]) -> dict[Layer, str]:
+    """A name for each different layer, by kind, numbered where a kind comes in several sizes."""
+    names: dict[Layer, str] = {}
+    for layer in layers:
+        if layer not in names:
+            alike = sum(other.kind == layer.kind for other in names)
+            names[layer] = POLICY_NAMES[layer.kind] + (str(alike + 1) if alike else "")
+    return names
+
+
+def _model_name(name: str | None, config: Mapping[str, object], taken: Collection[str]) -> str:
+    if name is None:
+        words = re.split(r"[^A-Za-z0-9]+", str(config.get("model_type")))
+        name = "".join(word[:1].upper() + word[1:] for word in words)
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,63}", name) or keyword.iskeyword(name):
+        raise ConfigError(
+            f"{_printable(name)!r} cannot name a model: letters, digits and _, a letter first, at "
+            "most 64 characters, no "
+            "Python keyword. Pass another name."
+        )
+    if name.lower() in {policy.lower() for policy in taken}:
+        raise ConfigError(
+            f"{name!r} names a policy of this file too. Pass another name for the model."
+        )
+    return name
+
+
+def _score_clauses(family: Family, fields: Fields, layers: list[Layer]) -> dict[Layer, list[str]]:
+    scale, clauses = family.scale(fields), {}
+    for layer in layers:
+        lines = []
+        if scale is not None and not math.isclose(scale, layer.dim**-0.5, rel_tol=1e-9):
+            lines.append(f"    scale    {_number(scale)}")
+        if family.softcap and (cap := fields.number(family.softcap)) is not None:
+            lines.append(f"    softcap  {_number(cap)}")
+        if family.sink_logits:
+            lines.append("    sink_logits")
+        clauses[layer] = lines
+    return clauses
+
+
+def _policy_clauses(layer: Layer, scores: list[str], dtype: str) -> list[str]:
+    lines = [
+        f"    heads    query {layer.query} kv {layer.kv}",
+        f"    dim      {layer.dim}",
+        f"    dtype    {dtype}",
+        *scores,
+    ]
+    if layer.window is None and layer.chunk is None:
+        return [
+            *lines,
+            "    storage  contiguous",
+            "    padding  left right",
+            "    trim     guarded",
+        ]
+    limit = f"    window   {layer.window}" if layer.chunk is None else f"    chunk    {layer.chunk}"
+    ring = [
+        f"    storage  ring slack {BYPASS}",
+        "    padding  left right",
+        f"    trim     guarded bypass {BYPASS}",
+    ]
+    return [*lines, limit, *ring]
+
+
+def _dtype(fields: Fields) -> str:
+    stated = fields.get("dtype") or fields.get("torch_dtype")
+    return DTYPES.get(str(stated).removeprefix("torch."), "bf16")
+
+
+def _repeat(names: list[str]) -> str:
+    """The shortest run of policies that gives every layer its own when repeated."""
+    period = next(
+        p
+        for p in range(1, len(names) + 1)
+        if all(names[i] == names[i % p] for i in range(len(names)))
+    )
+    entries: list[tuple[str, int]] = []
+    for name in names[:period]:
+        if entries and entries[-1][0] == name:
+            entries[-1] = name, entries[-1][1] + 1
+        else:
+            entries.append((name, 1))
+    return ", ".join(name if count == 1 else f"{name} * {count}" for name, count in entries)
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value == int(value) and value < 2**53 else repr(value)
+
+
+def _printable(text: str) -> str:
+    """Text of a file, safe in a comment and a message."""
+    return re.sub(r"[^\x20-\x7e]", "?", text)[:64]
