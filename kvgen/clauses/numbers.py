@@ -1,0 +1,67 @@
+"""Numbers of clauses: read, or reported and None."""
+
+from __future__ import annotations
+
+import math
+
+from kvgen.diagnostics import Label, Problems, shown
+from kvgen.syntax import Clause, Word
+
+LARGEST = 2**63 - 1
+_KIBI = 1024
+
+
+def integer(text: str) -> int | None:
+    """The value of `512`, `4_096` or `4k`; None beyond 63 bits."""
+    thousands = text.endswith("k")
+    digits = text.removesuffix("k").replace("_", "").lstrip("0") or "0"
+    if len(digits) > len(str(LARGEST)):  # int() is quadratic, and refuses 4,301 digits
+        return None
+    value = int(digits) * (_KIBI if thousands else 1)
+    return value if value <= LARGEST else None
+
+
+def count(clause: Clause, word: Word, problems: Problems, least: int = 1) -> int | None:
+    """A whole number of at least `least`."""
+    if not word.text:
+        return None
+    value = integer(word.text)
+    if value is None:
+        problems.add(
+            "KV202",
+            f"`{clause.keyword}` of more than 63 bits",
+            Label(word.span, "too large"),
+            f"the largest number is {LARGEST}",
+        )
+    elif value < least:
+        problems.add(
+            "KV201",
+            f"`{clause.keyword}` of {value}",
+            Label(word.span, f"must be {least} or more"),
+            f"write a whole number of {least} or more, or leave `{clause.keyword}` out",
+        )
+        return None
+    return value
+
+
+def real(clause: Clause, word: Word, problems: Problems) -> float | None:
+    """A finite number above 0."""
+    if not word.text:
+        return None
+    value = _real(word.text)
+    if not 0 < value < math.inf:
+        problems.add(
+            "KV208",
+            f"`{clause.keyword}` of {shown(word.text)}",
+            Label(word.span, "too small" if value == 0 else "too large"),
+            f"`{clause.keyword}` takes a finite number above 0, such as `50`, `0.0625` or `1e-3`",
+        )
+        return None
+    return value
+
+
+def _real(text: str) -> float:
+    if text.endswith("k") or "_" in text:
+        whole = integer(text)
+        return math.inf if whole is None else float(whole)
+    return float(text)
