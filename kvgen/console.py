@@ -1,73 +1,71 @@
-"""How things are said: which stream, in colour or not, and the words for a comparison. `cli` alone uses it."""
+"""How the command line speaks: which stream, in colour or not, and that all of it is UTF-8."""
 
 from __future__ import annotations
 
 import os
+import platform
 import sys
-from collections.abc import Iterable, Sequence
-from itertools import groupby
-from typing import TextIO
+import traceback
+from typing import TYPE_CHECKING, NoReturn, TextIO
 
-from kvgen.outdir import Change, Comparison, Package
+import click
 
-SHOWN_NAMES = 4  # files named in a line before it counts the rest
+from kvgen import __version__
+
+if TYPE_CHECKING:
+    from kvgen.work import Outcome
+
+FAULT = 101
 
 
-def coloured(stream: TextIO) -> bool:
-    """Colour on a terminal unless https://no-color.org says no; FORCE_COLOR says yes."""
+def say(text: str) -> None:
+    click.echo(text, err=True)
+
+
+def finish(outcome: Outcome, style: str = "full") -> NoReturn:
+    """Print an outcome and end with its status."""
+    if outcome.diagnostics or style in ("json", "github"):
+        _report(outcome, style)
+    for line in outcome.lines:
+        say(line)
+    click.echo(outcome.out, nl=False)
+    sys.exit(outcome.status)
+
+
+def _report(outcome: Outcome, style: str) -> None:
+    from kvgen.report import render
+
+    to_stdout = style in ("json", "github")
+    stream = sys.stdout if to_stdout else sys.stderr
+    click.echo(render(outcome.diagnostics, style, _coloured(stream)), err=not to_stdout, nl=False)
+
+
+def _coloured(stream: TextIO) -> bool:
+    """On a terminal, unless https://no-color.org asks otherwise; click does not look."""
     if os.environ.get("NO_COLOR"):
         return False
-    if os.environ.get("FORCE_COLOR"):
-        return True
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
-def utf8_streams() -> None:
+def use_utf8() -> None:
     """What kvgen prints is UTF-8 whatever the locale, as the files are that it writes."""
     for stream in (sys.stdout, sys.stderr):
         if reconfigure := getattr(stream, "reconfigure", None):
             reconfigure(encoding="utf-8", errors="backslashreplace")
 
 
-# -- A comparison, a line a package
-
-
-def changed_lines(found: Comparison, verb: str) -> Iterable[str]:
-    for package in found.packages:
-        yield _package_line(found, package, verb)
-    if found.changes and not any(found.changes_of(package) for package in found.packages):
-        yield f"{found.folder}/{found.changes[0].path}: {found.changes[0].why.value}"
-
-
-def orphan_lines(found: Comparison, pruned: bool) -> Iterable[str]:
-    for orphan in found.orphans:
-        path = found.folder / orphan.path
-        if orphan.edited:
-            yield f"{path}: orphan of {orphan.source_name}, edited by hand, so yours to delete"
-        elif pruned:
-            yield f"{path}: orphan of {orphan.source_name}, removed"
-        else:
-            yield f"{path}: orphan, {orphan.source_name} no longer makes it; --prune removes it"
-
-
-def _package_line(found: Comparison, package: Package, verb: str) -> str:
-    target = f"{package.source_name} -> {found.folder / package.name}"
-    changes = found.changes_of(package)
-    if not changes:
-        return f"{target}: unchanged"
-    count = f"{len(changes)} of {len(package.files)} files {verb}"
-    return f"{target}: {count}: {_reasons(changes)}"
-
-
-def _reasons(changes: Sequence[Change]) -> str:
-    def why(change: Change) -> str:
-        return change.why.value
-
-    groups = groupby(sorted(changes, key=why), key=why)
-    return "; ".join(f"{reason} ({_names(list(members))})" for reason, members in groups)
-
-
-def _names(changes: Sequence[Change]) -> str:
-    names = [change.path.split("/", 1)[1] for change in changes]
-    more = len(names) - SHOWN_NAMES
-    return ", ".join(names[:SHOWN_NAMES]) + (f" and {more} more" if more > 0 else "")
+def apologise(fault: Exception) -> None:
+    """A fault of kvgen's own: what happened where, and what a report needs."""
+    frames = traceback.extract_tb(fault.__traceback__)[-3:]
+    places = [f"  {os.path.basename(f.filename)}:{f.lineno} in {f.name}" for f in frames]
+    say(
+        "\n".join(
+            (
+                f"kvgen: sorry, this is a fault in kvgen: {type(fault).__name__}: {fault}",
+                *places,
+                "Nothing in a policy file should make this happen. Please report it with these lines,",
+                f"the command, the .kv file, and: kvgen {__version__},"
+                f" Python {platform.python_version()}, {platform.system()}.",
+            )
+        )
+    )

@@ -47,10 +47,15 @@ def collect(paths: Iterable[str], stdin_name: str | None) -> Inputs:
 
 def read(path: Path) -> Input:
     """One file. Its name, which the output repeats, is checked before anything is read."""
+    stem = checked_name(path)
+    return Input(path, str(path), stem, _decoded(path.read_bytes(), str(path)))
+
+
+def checked_name(path: Path) -> str:
+    """The stem of a policy file."""
     if path.suffix != SUFFIX:
         raise FileProblem(f"{path} is no policy: a policy file ends in {SUFFIX}")
-    stem = checked_stem(path.stem, str(path))
-    return Input(path, str(path), stem, _decoded(path.read_bytes(), str(path)))
+    return checked_stem(path.stem, str(path))
 
 
 def checked_stem(stem: str, shown: str) -> str:

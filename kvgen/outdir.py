@@ -46,6 +46,11 @@ class Change:
     before: str
     after: str
 
+    @property
+    def package(self) -> str | None:
+        """None: the manifest's."""
+        return self.path.partition("/")[0] if "/" in self.path else None
+
 
 @dataclass(frozen=True, slots=True)
 class Orphan:
@@ -77,7 +82,7 @@ class Comparison:
         return not self.changes and not self.orphans
 
     def changes_of(self, package: Package) -> tuple[Change, ...]:
-        return tuple(c for c in self.changes if c.path.startswith(f"{package.name}/"))
+        return tuple(change for change in self.changes if change.package == package.name)
 
 
 # -- Comparing

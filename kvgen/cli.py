@@ -1,0 +1,187 @@
+"""The command line. A command takes its options, asks `work`, and has the answer printed.
+
+The rooms are imported where they are used, so that `kvgen --help` starts none of them.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+
+from kvgen import __version__, console
+from kvgen.errors import FileProblem
+
+FORMATS = ("full", "concise", "json", "github")
+STAGES = ("syntax", "ir", "plan", "code")
+TOPICS = ("clauses", "kernels", "backends", "codes")
+SHELLS = ("bash", "zsh", "fish")
+
+
+class Commands(click.Group):
+    """Commands whose file problems end in one line and exit status 2."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except FileProblem as problem:
+            console.say(f"kvgen: {problem}")
+            ctx.exit(2)
+
+
+def words(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """What `kvgen explain` may be asked, for the shell."""
+    from kvgen import listing
+
+    return [
+        word for word in listing.explained() if word.casefold().startswith(incomplete.casefold())
+    ]
+
+
+def backend_names(context: click.Context, parameter: click.Parameter, value: str | None) -> Any:
+    """`--backend torch,cpu` as a tuple."""
+    from kvgen import backends
+
+    return backends.chosen(value)
+
+
+in_paths = click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+in_name = click.option("--name", metavar="STEM", help="What to call standard input, PATH `-`.")
+in_style = click.option(
+    "--format",
+    "style",
+    type=click.Choice(FORMATS),
+    default="full",
+    show_default=True,
+    help="How to print problems; json and github go to stdout.",
+)
+to_file = click.Path(path_type=Path)
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="kvgen", message="%(prog)s %(version)s")
+def main() -> None:
+    """Compile attention-cache policies, .kv files, to readable PyTorch packages.
+
+    A PATH is a policy file, a folder (all .kv files in it), or - for standard input. Exit status: 0
+    clean, 1 problems or differences, 2 usage or file errors, 101 a fault in kvgen itself.
+    """
+
+
+@main.command("compile")
+@in_paths
+@click.option(
+    "-o",
+    "--output",
+    type=to_file,
+    default="generated",
+    show_default=True,
+    help="The output folder.",
+)
+@click.option("--check", is_flag=True, help="Write nothing; exit 1 if anything would change.")
+@click.option("--diff", is_flag=True, help="Write nothing; print what would change.")
+@click.option(
+    "--backend", "backends", metavar="NAMES", callback=backend_names, help="Default: all."
+)
+@click.option("--emit", "stage", type=click.Choice(STAGES), help="Print a stage; write nothing.")
+@click.option("--prune", is_flag=True, help="Remove what kvgen wrote for policies that are gone.")
+@in_style
+@in_name
+def compile_command(paths: tuple[str, ...], name: str | None, style: str, **asked: Any) -> NoReturn:
+    """Write a package for every policy file."""
+    from kvgen import inputs, work
+
+    options = work.Compile(**asked)
+    console.finish(work.compile(inputs.collect(paths, name), options), style)
+
+
+@main.command()
+@in_paths
+@in_style
+@in_name
+def check(paths: tuple[str, ...], name: str | None, style: str) -> NoReturn:
+    """Report the problems of policy files."""
+    from kvgen import inputs, work
+
+    console.finish(work.check(inputs.collect(paths, name)), style)
+
+
+@main.command()
+@in_paths
+@click.option("--check", is_flag=True, help="Write nothing; exit 1 if anything would change.")
+@click.option("--diff", is_flag=True, help="Write nothing; print what would change.")
+@in_style
+@in_name
+def fmt(paths: tuple[str, ...], check: bool, diff: bool, name: str | None, style: str) -> NoReturn:
+    """Format policy files; standard input is printed."""
+    from kvgen import inputs, work
+
+    console.finish(work.fmt(inputs.collect(paths, name), check, diff), style)
+
+
+@main.command()
+@click.argument("what", metavar="CODE|CLAUSE", shell_complete=words)
+def explain(what: str) -> NoReturn:
+    """Explain a code (KV203) or a clause (window)."""
+    from kvgen import listing, work
+
+    console.finish(work.Outcome(out=listing.page(what)))
+
+
+@main.command("list")
+@click.argument("topic", type=click.Choice(TOPICS))
+def list_command(topic: str) -> NoReturn:
+    """List what there is of a kind."""
+    from kvgen import listing, work
+
+    console.finish(work.Outcome(out=listing.table(topic)))
+
+
+@main.command()
+@click.option(
+    "-o",
+    "--output",
+    type=to_file,
+    default="generated",
+    show_default=True,
+    help="The output folder.",
+)
+def doctor(output: Path) -> NoReturn:
+    """Look over this machine and the output folder."""
+    from kvgen import work
+
+    console.finish(work.doctor(output))
+
+
+@main.command()
+@click.argument("name", required=False)
+@click.option("--from", "config", type=to_file, metavar="CONFIG", help="A model's config.json.")
+@click.option("-o", "--output", type=to_file, metavar="FILE", help="Default: standard output.")
+def init(name: str | None, config: Path | None, output: Path | None) -> NoReturn:
+    """Write a first policy, or those of a config.json."""
+    from kvgen import work
+
+    console.finish(work.init(name, config, output))
+
+
+@main.command()
+@click.argument("shell", type=click.Choice(SHELLS))
+def completion(shell: str) -> NoReturn:
+    """Print a shell's completion of kvgen's words."""
+    from click.shell_completion import get_completion_class
+
+    made = get_completion_class(shell)
+    assert made is not None
+    click.echo(made(main, {}, "kvgen", "_KVGEN_COMPLETE").source())
+
+
+def run() -> None:
+    """The `kvgen` command. The one place that catches everything: what gets here is our fault."""
+    console.use_utf8()
+    try:
+        main(prog_name="kvgen")
+    except Exception as fault:  # noqa: BLE001
+        console.apologise(fault)
+        sys.exit(console.FAULT)

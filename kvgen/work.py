@@ -1,0 +1,164 @@
+"""What a command does, as a value: the exit status, and what to say on which stream. Nothing here prints."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kvgen import outdir, wording
+from kvgen.inputs import Input, Inputs
+
+if TYPE_CHECKING:
+    from kvgen.diagnostics import Diagnostic
+    from kvgen.outdir import Package
+    from kvgen.pipeline import Checked
+
+CLEAN, PROBLEMS = 0, 1
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """`out` goes to stdout, `lines` to stderr, `diagnostics` where their format says."""
+
+    status: int = CLEAN
+    diagnostics: tuple[Diagnostic, ...] = ()
+    out: str = ""
+    lines: tuple[str, ...] = ()
+
+
+# -- check
+
+
+def check(inputs: Inputs) -> Outcome:
+    return _judged(_check_all(inputs))
+
+
+def _check_all(inputs: Inputs) -> tuple[Checked, ...]:
+    from kvgen.pipeline import check_text
+
+    return tuple(check_text(file.text, file.shown) for file in inputs.files)
+
+
+def _judged(results: tuple[Checked, ...]) -> Outcome:
+    failed = any(result.program is None for result in results)
+    diagnostics = tuple(found for result in results for found in result.diagnostics)
+    return Outcome(PROBLEMS if failed else CLEAN, diagnostics)
+
+
+# -- compile
+
+
+@dataclass(frozen=True, slots=True)
+class Compile:
+    """The options of `kvgen compile`."""
+
+    output: Path
+    check: bool
+    diff: bool
+    prune: bool
+    stage: str | None
+    backends: tuple[str, ...]
+
+    @property
+    def dry(self) -> bool:
+        return self.check or self.diff
+
+
+def compile(inputs: Inputs, asked: Compile) -> Outcome:
+    """All files or none: with a problem in one of them nothing is written."""
+    results = _check_all(inputs)
+    judged = _judged(results)
+    if judged.status != CLEAN:
+        return judged
+    if asked.stage is not None:
+        return replace(judged, out=_stage(inputs, results, asked.stage, asked.backends))
+    found = outdir.compare(asked.output, _packages(results, asked.backends), inputs.whole)
+    if not asked.dry:
+        outdir.write(found)
+        if asked.prune:
+            outdir.prune(found)
+    return Outcome(
+        status=PROBLEMS if asked.dry and not found.clean else CLEAN,
+        diagnostics=judged.diagnostics,
+        out=outdir.diff(found) if asked.diff else "",
+        lines=tuple(wording.comparison(found, asked.dry, asked.prune)),
+    )
+
+
+def _packages(results: tuple[Checked, ...], backends: tuple[str, ...]) -> tuple[Package, ...]:
+    from kvgen.pipeline import package
+
+    return tuple(package(r.program, backends) for r in results if r.program is not None)
+
+
+def _stage(
+    inputs: Inputs, results: tuple[Checked, ...], stage: str, backends: tuple[str, ...]
+) -> str:
+    from kvgen.stages import show
+
+    pairs = zip(inputs.files, results, strict=True)
+    return "\n".join(show(stage, file, r.program, backends) for file, r in pairs if r.program)
+
+
+# -- fmt
+
+
+def fmt(inputs: Inputs, check: bool, diff: bool) -> Outcome:
+    """Each file that can be read is formatted, whatever the others hold."""
+    outcomes = tuple(_fmt(file, check, diff) for file in inputs.files)
+    return Outcome(
+        status=max(outcome.status for outcome in outcomes),
+        diagnostics=tuple(found for outcome in outcomes for found in outcome.diagnostics),
+        out="".join(outcome.out for outcome in outcomes),
+        lines=tuple(line for outcome in outcomes for line in outcome.lines),
+    )
+
+
+def _fmt(file: Input, check: bool, diff: bool) -> Outcome:
+    from kvgen.pipeline import format_text
+
+    done = format_text(file.text, file.shown)
+    if done.text is None:
+        return Outcome(PROBLEMS, done.diagnostics)
+    changed = done.text != file.text
+    if check or diff:
+        out = outdir.unified(file.shown, file.text, done.text) if diff else ""
+        lines = (f"{file.shown}: would be reformatted",) if changed else ()
+        return Outcome(PROBLEMS if changed else CLEAN, done.diagnostics, out, lines)
+    if file.path is None:
+        return Outcome(CLEAN, done.diagnostics, done.text)
+    if changed:
+        outdir.write_file(file.path, done.text)
+    return Outcome(
+        CLEAN, done.diagnostics, lines=(f"{file.shown}: reformatted",) if changed else ()
+    )
+
+
+# -- init
+
+
+def init(name: str | None, config: Path | None, output: Path | None) -> Outcome:
+    from kvgen import starter
+    from kvgen.hf_config import ConfigError
+
+    try:
+        text = starter.policy(name) if config is None else starter.from_config(config, name)
+    except ConfigError as problem:
+        return Outcome(PROBLEMS, lines=(f"{config}: {problem}",))
+    if output is None:
+        return Outcome(out=text)
+    starter.write_new(output, text)
+    return Outcome(lines=(f"{output}: written; compile it with `kvgen compile {output}`",))
+
+
+# -- doctor
+
+
+def doctor(output: Path) -> Outcome:
+    from kvgen.doctor import State, examine
+
+    findings = tuple(examine(output))
+    out = "".join(f"{found.state.value}  {found.what:<10} {found.text}\n" for found in findings)
+    wrong = any(found.state is State.WRONG for found in findings)
+    return Outcome(PROBLEMS if wrong else CLEAN, out=out)
