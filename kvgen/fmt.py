@@ -29,7 +29,7 @@ class Formatted:
 
 
 def format_text(text: str, name: str) -> tuple[str | None, tuple[Diagnostic, ...]]:
-    """The text in the one style; None, and why, where it cannot be read."""
+    """The text in the one style; None, and why, where it cannot be read. Its meaning is not judged."""
     from kvgen.parse import parse
 
     source = SourceFile.of(text, name)
