@@ -40,13 +40,6 @@ def words(context: click.Context, parameter: click.Parameter, incomplete: str) -
     ]
 
 
-def backend_names(context: click.Context, parameter: click.Parameter, value: str | None) -> Any:
-    """`--backend torch,cpu` as a tuple."""
-    from kvgen import backends
-
-    return backends.chosen(value)
-
-
 in_paths = click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 in_name = click.option("--name", metavar="STEM", help="What to call standard input, PATH `-`.")
 in_style = click.option(
@@ -82,9 +75,7 @@ def main() -> None:
 )
 @click.option("--check", is_flag=True, help="Write nothing; exit 1 if anything would change.")
 @click.option("--diff", is_flag=True, help="Write nothing; print what would change.")
-@click.option(
-    "--backend", "backends", metavar="NAMES", callback=backend_names, help="Default: all."
-)
+@click.option("--backend", "backends", metavar="NAMES", help="Of torch,cpu,triton. Default: all.")
 @click.option("--emit", "stage", type=click.Choice(STAGES), help="Print a stage; write nothing.")
 @click.option("--prune", is_flag=True, help="Remove what kvgen wrote for policies that are gone.")
 @in_style
@@ -168,7 +159,7 @@ def init(name: str | None, config: Path | None, output: Path | None) -> NoReturn
 
 @main.command()
 @click.argument("shell", type=click.Choice(SHELLS))
-def completion(shell: str) -> NoReturn:
+def completion(shell: str) -> None:
     """Print a shell's completion of kvgen's words."""
     from click.shell_completion import get_completion_class
 

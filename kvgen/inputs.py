@@ -1,14 +1,14 @@
-"""From the PATHs of a command to the texts to work on."""
+"""From the PATHs of a command to the files to work on."""
 
 from __future__ import annotations
 
-import keyword
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from kvgen.errors import FileProblem
+from kvgen.pipeline import package_name
 
 STDIN = "-"
 SUFFIX = ".kv"
@@ -21,7 +21,7 @@ class Input:
     path: Path | None
     shown: str
     stem: str
-    text: str
+    data: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ def collect(paths: Iterable[str], stdin_name: str | None) -> Inputs:
 def read(path: Path) -> Input:
     """One file. Its name, which the output repeats, is checked before anything is read."""
     stem = checked_name(path)
-    return Input(path, str(path), stem, _decoded(path.read_bytes(), str(path)))
+    return Input(path, str(path), stem, path.read_bytes())
 
 
 def checked_name(path: Path) -> str:
@@ -60,19 +60,16 @@ def checked_name(path: Path) -> str:
 
 def checked_stem(stem: str, shown: str) -> str:
     """The name of a package: what `import` accepts, since that is what it is for."""
-    if not stem.isidentifier() or keyword.iskeyword(stem):
-        raise FileProblem(
-            f"{shown}: `{stem}` cannot name a Python package;"
-            " use letters, digits and underscores, no digit first, and no Python keyword"
-        )
-    return stem
+    try:
+        return package_name(stem)
+    except ValueError as error:
+        raise FileProblem(f"{shown}: {error}") from error
 
 
 def _expand(path: str, stdin_name: str) -> Iterable[Input]:
     if path == STDIN:
         stem = checked_stem(stdin_name.removesuffix(SUFFIX), "--name")
-        text = _decoded(sys.stdin.buffer.read(), "standard input")
-        return (Input(None, f"{stem}{SUFFIX}", stem, text),)
+        return (Input(None, f"{stem}{SUFFIX}", stem, sys.stdin.buffer.read()),)
     if not Path(path).is_dir():
         return (read(Path(path)),)
     inside = sorted(file for file in Path(path).iterdir() if file.suffix == SUFFIX)
@@ -97,13 +94,3 @@ def _refuse_twins(files: Iterable[Input]) -> None:
                 f"{twin.shown} and {file.shown} would both be the package `{file.stem}`;"
                 " rename one of them"
             )
-
-
-def _decoded(data: bytes, shown: str) -> str:
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise FileProblem(
-            f"{shown}:{line}: byte {error.start} is not UTF-8; save the file as UTF-8"
-        ) from None

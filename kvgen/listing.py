@@ -54,21 +54,19 @@ def _codes() -> Iterable[Row]:
     return CODES.items()
 
 
+BACKENDS = {
+    "torch": "PyTorch's own operations: runs wherever torch does, and is always emitted",
+    "cpu": "C++17, compiled at first use: needs g++ or clang",
+    "triton": "Triton kernels for NVIDIA and AMD GPUs: needs triton",
+}
+
+
 def _backends() -> Iterable[Row]:
-    from kvgen.backends import ALL
-
-    return ((backend.name, backend.needs) for backend in ALL)
-
-
-def _kernels() -> Iterable[Row]:
-    from kvgen.backends import ALL
-
-    return ((f"{b.name} {name}", text) for b in ALL for name, text in b.kernels)
+    return BACKENDS.items()
 
 
 _TOPICS: dict[str, Callable[[], Iterable[Row]]] = {
     "clauses": _clauses,
-    "kernels": _kernels,
     "backends": _backends,
     "codes": _codes,
 }

@@ -1,8 +1,12 @@
-"""The story on one screen: read, parse, check. Returns values, prints nothing."""
+"""The story on one screen: read, parse, check, plan, emit. Returns values, prints nothing."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import keyword
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
 
 from kvgen.diagnostics import Diagnostic, Label, Problems
 from kvgen.ir import Program
@@ -41,6 +45,62 @@ def check_bytes(data: bytes, file_name: str) -> Checked:
         return check_text(data.decode("utf-8"), file_name)
     except UnicodeDecodeError as error:
         return _not_utf8(data, file_name, error.start)
+
+
+def format_bytes(data: bytes, file_name: str) -> tuple[str | None, tuple[Diagnostic, ...]]:
+    """The file in the one style; None, and why, where it cannot be read."""
+    from kvgen.fmt import format_text
+
+    try:
+        return format_text(data.decode("utf-8"), file_name)
+    except UnicodeDecodeError as error:
+        return None, _not_utf8(data, file_name, error.start).diagnostics
+
+
+# -- to files
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """`files` by their path in an output folder; empty where a diagnostic is an error."""
+
+    files: Mapping[str, str] = field(hash=False)
+    diagnostics: tuple[Diagnostic, ...]
+
+
+def compile_text(text: str, name: str) -> Compiled:
+    """Policies to the files of the package `name`. Nothing is written."""
+    return compile_checked(check_text(text, f"{package_name(name)}.kv"))
+
+
+def compile_file(path: str | PathLike[str]) -> Compiled:
+    """A policy file to the files of the package of its stem. Nothing is written."""
+    path = Path(path)
+    package_name(path.stem)
+    return compile_checked(check_bytes(path.read_bytes(), str(path)))
+
+
+def compile_checked(checked: Checked) -> Compiled:
+    from kvgen.emit import emit
+    from kvgen.plan import plan
+
+    if checked.program is None:
+        return Compiled({}, checked.diagnostics)
+    return Compiled(emit(plan(checked.program)), checked.diagnostics)
+
+
+def package_name(stem: str) -> str:
+    """The stem, if `import` accepts it. It becomes part of file names and comments, and nothing else may."""
+    stem = stem.removesuffix(".kv")
+    if not stem.isidentifier() or keyword.iskeyword(stem):
+        raise ValueError(
+            f"`{stem}` cannot name a Python package;"
+            " use letters, digits and underscores, no digit first, and no Python keyword"
+        )
+    return stem
+
+
+# -- bytes
 
 
 def _not_utf8(data: bytes, file_name: str, at: int) -> Checked:

@@ -19,13 +19,13 @@ kvgen 1
 # `kvgen list clauses` names all clauses, `kvgen explain window` tells more of one.
 
 policy {name} {{
-    heads    query 8 kv 4         # of the model's config: query heads, and the key-value heads they share
-    dim      128                  # of one head
-    dtype    bf16                 # how keys and values are stored: f32, f16 or bf16
-    window   512                  # a query sees itself and the 511 positions before it
-    storage  ring slack 7         # 519 slots a row: the window, and 7 to take drafted tokens back
-    padding  left right           # the sides a batch may be padded on
-    trim     guarded bypass 7     # tokens may be taken back where that is exact
+    heads    query 8 kv 4                # of the model's config: query heads, and the key-value heads they share
+    dim      128                         # of one head
+    dtype    bf16                        # how keys and values are stored: f32, f16 or bf16
+    window   512                         # a query sees itself and the 511 positions before it
+    storage  ring slack 7                # 519 slots a row: the window, and 7 to take drafted tokens back
+    padding  left right                  # the sides a batch may be padded on
+    trim     guarded bypass 7            # tokens may be taken back where that is exact
 }}
 """
 

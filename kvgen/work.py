@@ -35,9 +35,9 @@ def check(inputs: Inputs) -> Outcome:
 
 
 def _check_all(inputs: Inputs) -> tuple[Checked, ...]:
-    from kvgen.pipeline import check_text
+    from kvgen.pipeline import check_bytes
 
-    return tuple(check_text(file.text, file.shown) for file in inputs.files)
+    return tuple(check_bytes(file.data, file.shown) for file in inputs.files)
 
 
 def _judged(results: tuple[Checked, ...]) -> Outcome:
@@ -58,7 +58,7 @@ class Compile:
     diff: bool
     prune: bool
     stage: str | None
-    backends: tuple[str, ...]
+    backends: str | None
 
     @property
     def dry(self) -> bool:
@@ -67,38 +67,32 @@ class Compile:
 
 def compile(inputs: Inputs, asked: Compile) -> Outcome:
     """All files or none: with a problem in one of them nothing is written."""
+    from kvgen import stages
+
+    backends = stages.chosen_backends(asked.backends)
     results = _check_all(inputs)
     judged = _judged(results)
+    sound = [(checked, checked.program) for checked in results if checked.program is not None]
     if judged.status != CLEAN:
         return judged
     if asked.stage is not None:
-        return replace(judged, out=_stage(inputs, results, asked.stage, asked.backends))
-    found = outdir.compare(asked.output, _packages(results, asked.backends), inputs.whole)
+        texts = (stages.text(asked.stage, *pair, backends) for pair in sound)
+        return replace(judged, out="\n".join(texts))
+    packages = tuple(stages.package(program, backends) for _, program in sound)
+    return replace(_into_folder(packages, inputs.whole, asked), diagnostics=judged.diagnostics)
+
+
+def _into_folder(packages: tuple[Package, ...], whole: bool, asked: Compile) -> Outcome:
+    found = outdir.compare(asked.output, packages, whole)
     if not asked.dry:
         outdir.write(found)
         if asked.prune:
             outdir.prune(found)
     return Outcome(
         status=PROBLEMS if asked.dry and not found.clean else CLEAN,
-        diagnostics=judged.diagnostics,
         out=outdir.diff(found) if asked.diff else "",
         lines=tuple(wording.comparison(found, asked.dry, asked.prune)),
     )
-
-
-def _packages(results: tuple[Checked, ...], backends: tuple[str, ...]) -> tuple[Package, ...]:
-    from kvgen.pipeline import package
-
-    return tuple(package(r.program, backends) for r in results if r.program is not None)
-
-
-def _stage(
-    inputs: Inputs, results: tuple[Checked, ...], stage: str, backends: tuple[str, ...]
-) -> str:
-    from kvgen.stages import show
-
-    pairs = zip(inputs.files, results, strict=True)
-    return "\n".join(show(stage, file, r.program, backends) for file, r in pairs if r.program)
 
 
 # -- fmt
@@ -116,23 +110,23 @@ def fmt(inputs: Inputs, check: bool, diff: bool) -> Outcome:
 
 
 def _fmt(file: Input, check: bool, diff: bool) -> Outcome:
-    from kvgen.pipeline import format_text
+    from kvgen.pipeline import format_bytes
 
-    done = format_text(file.text, file.shown)
-    if done.text is None:
-        return Outcome(PROBLEMS, done.diagnostics)
-    changed = done.text != file.text
-    if check or diff:
-        out = outdir.unified(file.shown, file.text, done.text) if diff else ""
-        lines = (f"{file.shown}: would be reformatted",) if changed else ()
-        return Outcome(PROBLEMS if changed else CLEAN, done.diagnostics, out, lines)
-    if file.path is None:
-        return Outcome(CLEAN, done.diagnostics, done.text)
-    if changed:
-        outdir.write_file(file.path, done.text)
-    return Outcome(
-        CLEAN, done.diagnostics, lines=(f"{file.shown}: reformatted",) if changed else ()
-    )
+    after, problems = format_bytes(file.data, file.shown)
+    if after is None:
+        return Outcome(PROBLEMS, problems)
+    before = file.data.decode("utf-8")
+    dry, changed = check or diff, before != after
+    if file.path is None and not dry:
+        return Outcome(CLEAN, problems, after)
+    if not changed:
+        return Outcome(CLEAN, problems)
+    if dry:
+        out = outdir.unified(file.shown, before, after) if diff else ""
+        return Outcome(PROBLEMS, problems, out, (f"{file.shown}: would be reformatted",))
+    assert file.path is not None
+    outdir.write_file(file.path, after)
+    return Outcome(CLEAN, problems, lines=(f"{file.shown}: reformatted",))
 
 
 # -- init
