@@ -145,7 +145,9 @@ def trimmable(policy: CachePolicy, row: Row, tokens: int) -> bool:
     if not policy.trim.guarded or tokens > row.offset:
         return False
     offset = row.offset - tokens
-    return min(row.oldest, offset) <= max(policy.retention.sink_tokens, first(policy.retention, offset))
+    return min(row.oldest, offset) <= max(
+        policy.retention.sink_tokens, first(policy.retention, offset)
+    )
 
 
 def bypassable(row: Row, tokens: int) -> bool:

@@ -1,0 +1,29 @@
+"""The backends: what each adds to a package. A backend is a module with `files(package)`; no core file knows more of it.
+
+`torch` is in every package: its kernels run everywhere, and `auto` falls back on them.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kvgen.plan import PackagePlan
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """One file of a package: its name in the package, the template, what the template says, its comment sign."""
+
+    name: str
+    template: str
+    values: dict[str, Any]
+    comment: str = "#"
+
+
+def files(backend: str, package: PackagePlan) -> tuple[File, ...]:
+    """The files that a backend adds to a package."""
+    found: tuple[File, ...] = importlib.import_module(f"kvgen.backends.{backend}").files(package)
+    return found

@@ -1,0 +1,373 @@
+"""Plan to template values: every name, number and expression that an emitted file of a policy contains.
+
+The templates hold the text; nothing is decided here. Expressions use fixed words only: a user's names become class names,
+file names and comments, never code.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvgen import model
+from kvgen.ir import CachePolicy, Contiguous, Fixed, Ring
+from kvgen.plan import ModelPlan, PackagePlan, PolicyPlan
+
+ROUNDING = 63  # slots a row that contiguous storage may have too many before it gives them back
+
+
+def class_name(policy: str) -> str:
+    return f"{policy[0].upper()}{policy[1:]}"
+
+
+def names(policy: str) -> dict[str, str]:
+    """The classes of a policy."""
+    stem = class_name(policy)
+    return {
+        "cache": f"{stem}Cache",
+        "read": f"{stem}Read",
+        "torch": f"{stem}Torch",
+        "cpu": f"{stem}Cpu",
+        "triton": f"{stem}Triton",
+    }
+
+
+def modules(policy: str) -> dict[str, str]:
+    """The modules of a policy; their endings keep them apart from each other and from the shared ones."""
+    stem = policy.lower()
+    return {kind: f"{stem}_{kind}" for kind in ("policy", "cache", "torch", "cpu", "triton")}
+
+
+def policy_values(plan: PolicyPlan, package: PackagePlan) -> dict[str, Any]:
+    """The values of all templates of one policy."""
+    policy = plan.policy
+    heads, retention = policy.heads, policy.retention
+    window, sinks, chunk = retention.window_tokens, _sinks(policy), retention.chunk_tokens
+    ring = isinstance(policy.storage, Ring)
+    return {
+        "name": names(policy.name),
+        "module": modules(policy.name),
+        "query_heads": heads.query,
+        "kv_heads": heads.kv,
+        "group": heads.group,
+        "key_dim": heads.key_dim,
+        "value_dim": heads.value_dim,
+        "dtype": policy.dtype.torch_name,
+        "window_value": window,
+        "sinks_value": retention.sink_tokens,
+        "chunk_value": chunk,
+        "window": window is not None,
+        "sinks": bool(sinks),
+        "chunk": chunk is not None,
+        "softcap": policy.scores.softcap is not None,
+        "sink_logits": policy.scores.sink_logits,
+        "stored": plan.stored,
+        "ring": ring,
+        "contiguous": isinstance(policy.storage, Contiguous),
+        "fixed_slots": isinstance(policy.storage, Fixed) and policy.storage.slots is not None,
+        "open_capacity": isinstance(policy.storage, Fixed) and policy.storage.slots is None,
+        "left": policy.padding.left,
+        "right": policy.padding.right,
+        "padded": policy.padding.left or policy.padding.right,
+        "padding_text": _padding(policy),
+        "trim_off": not policy.trim.guarded,
+        "bypass": policy.trim.bypass_tokens > 0,
+        "in_place": _in_place(policy),
+        "growth": model.GROWTH_SLOTS,
+        "rounding": ROUNDING,
+        "constants": _constants(policy, package),
+        "first_seen": _first_seen(policy),
+        "seen": _seen(policy),
+        "first_needed": "max(SINKS, first_seen(offset - count))" if sinks else "first_seen(offset - count)",
+        "oldest_limit": "offset" if sinks else "min(offset, first_seen(offset))",
+        "oldest_shown": "max(SINKS, row.last + 1 - RING)" if sinks else "max(0, row.last + 1 - RING)",
+        "mask_numbers": ", ".join(_limits(policy, ring)) or '"full"',
+        "stateless_key": _stateless_key(policy),
+        "per_row": _per_row(policy),
+        "kernels": _kernels(plan),
+        "signature": _signature(policy),
+        "imports": _imports(policy),
+        "doc": _doc(plan, package),
+    }
+
+
+def model_values(plan: ModelPlan, package: PackagePlan) -> dict[str, Any]:
+    declared = plan.model
+    stem = class_name(declared.name)
+    used = dict.fromkeys(entry.policy for entry in declared.repeat)
+    donors = ", ".join(f"{share.layer}: {share.donor}" for share in declared.shares)
+    return {
+        "name": {"caches": f"{stem}Caches"},
+        "module": f"{declared.name.lower()}_caches",
+        "layers": declared.layers,
+        "pattern": [
+            {"cache": names(entry.policy)["cache"], "count": entry.count} for entry in declared.repeat
+        ],
+        "donors": f"{{{donors}}}",
+        "imports": sorted(
+            ({"module": modules(name)["cache"], "cache": names(name)["cache"]} for name in used),
+            key=lambda item: item["module"],
+        ),
+        "doc": {
+            "summary": f"{stem}Caches: the caches of {_layers(declared.layers)}.",
+            "policy": _model_text(plan, package),
+            "cls": f"One cache for each layer of {declared.name}; see `ModelCaches` for what can be done with them.",
+        },
+    }
+
+
+# -- expressions
+
+
+def _sinks(policy: CachePolicy) -> int:
+    """Sinks that change what is seen: without a window every position is seen anyway."""
+    return policy.retention.sink_tokens if policy.retention.window_tokens is not None else 0
+
+
+def _first_seen(policy: CachePolicy) -> str | None:
+    window, chunk = policy.retention.window_tokens is not None, policy.retention.chunk_tokens is not None
+    match window, chunk:
+        case True, True:
+            return "max(0, p - WINDOW + 1, p - p % CHUNK)"
+        case True, False:
+            return "max(0, p - WINDOW + 1)"
+        case False, True:
+            return "max(0, p - p % CHUNK)"
+        case _:
+            return None
+
+
+def _seen(policy: CachePolicy) -> str:
+    terms = ["(k <= q)"]
+    if policy.retention.window_tokens is not None:
+        terms.append("((q - k < WINDOW) | (k < SINKS))" if _sinks(policy) else "(q - k < WINDOW)")
+    if policy.retention.chunk_tokens is not None:
+        terms.append("(k // CHUNK == q // CHUNK)")
+    return " & ".join(terms) if len(terms) > 1 else "k <= q"
+
+
+def _limits(policy: CachePolicy, ring: bool) -> list[str]:
+    """The constants that a mask depends on."""
+    retention = policy.retention
+    return [
+        *(["WINDOW"] if retention.window_tokens is not None else []),
+        *(["SINKS"] if _sinks(policy) else []),
+        *(["CHUNK"] if retention.chunk_tokens is not None else []),
+        *(["RING"] if ring else []),
+    ]
+
+
+def _stateless_key(policy: CachePolicy) -> str:
+    window, chunk = policy.retention.window_tokens is not None, policy.retention.chunk_tokens is not None
+    by_window = "min(WINDOW, one.width)" if window else "one.width"
+    by_chunk = "min(CHUNK, one.width)" if chunk else "one.width"
+    sinks = "SINKS if WINDOW < one.width else 0" if _sinks(policy) else "0"
+    return f"{by_window}, {by_chunk}, {sinks}"
+
+
+def _in_place(policy: CachePolicy) -> str:
+    return "SLACK + 1" if isinstance(policy.storage, Ring) and policy.storage.slack_slots else "1"
+
+
+def _per_row(policy: CachePolicy) -> str:
+    fields = ["_offsets"]
+    if isinstance(policy.storage, Ring):
+        fields.append("_oldest")
+    if policy.trim.bypass_tokens:
+        fields.append("_verified")
+    listed = ", ".join(f'"{field}"' for field in fields)
+    return f"({listed},)" if len(fields) == 1 else f"({listed})"
+
+
+def _kernels(plan: PolicyPlan) -> str:
+    module, name = modules(plan.policy.name), names(plan.policy.name)
+    entries = (f'"{backend}": "{module[backend]}.{name[backend]}"' for backend in plan.backends)
+    return "{" + ", ".join(entries) + "}"
+
+
+def _signature(policy: CachePolicy) -> str:
+    heads, retention = policy.heads, policy.retention
+    limits = [
+        f"window {retention.window_tokens or 'full'}",
+        f"sinks {retention.sink_tokens}",
+        f"chunk {retention.chunk_tokens or 'none'}",
+    ]
+    match policy.storage:
+        case Ring():
+            slots = f"ring of {model.capacity(policy)}"
+        case Fixed(None):
+            slots = "{self.capacity} slots"
+        case Fixed(count):
+            slots = f"{count} slots"
+        case Contiguous():
+            slots = "contiguous"
+        case _:
+            slots = "stateless"
+    dims = f"kv {heads.kv} key {heads.key_dim} value {heads.value_dim}"
+    return f"kvgen 1, {dims}, {{self._dtype}}, {', '.join(limits)}, {slots}".replace("{self._dtype}", "{self._dtype}")
+
+
+# -- names, constants and words
+
+
+def _constants(policy: CachePolicy, package: PackagePlan) -> list[dict[str, str]]:
+    retention, scores, storage = policy.retention, policy.scores, policy.storage
+    origin = {item.clause: f"{package.program.stem}.kv:{item.line} {item.text}" for item in policy.origins}
+    found: list[tuple[str, object, str]] = []
+    if retention.window_tokens is not None:
+        found.append(("WINDOW", retention.window_tokens, origin["window"]))
+    if _sinks(policy):
+        found.append(("SINKS", retention.sink_tokens, origin["sinks"]))
+    if retention.chunk_tokens is not None:
+        found.append(("CHUNK", retention.chunk_tokens, origin["chunk"]))
+    if isinstance(storage, Ring):
+        found += _ring_constants(policy, origin)
+    if isinstance(storage, Fixed) and storage.slots is not None:
+        found.append(("SLOTS", storage.slots, origin["storage"]))
+    if policy.trim.bypass_tokens:
+        found.append(("BYPASS", policy.trim.bypass_tokens, origin["trim"]))
+    scale = f"{policy.heads.key_dim}**-0.5" if scores.scale is None else repr(scores.scale)
+    found.append(("SCALE", scale, origin.get("scale", "the default: 1 / sqrt(key dim)")))
+    if scores.softcap is not None:
+        found.append(("SOFTCAP", repr(scores.softcap), origin["softcap"]))
+    return [{"name": name, "value": str(value), "why": why} for name, value, why in found]
+
+
+def _ring_constants(policy: CachePolicy, origin: dict[str, str]) -> list[tuple[str, object, str]]:
+    assert isinstance(policy.storage, Ring)
+    slack, retention = policy.storage.slack_slots, policy.retention
+    both = retention.window_tokens is not None and retention.chunk_tokens is not None
+    reach = "min(WINDOW, CHUNK)" if both else "WINDOW" if retention.window_tokens is not None else "CHUNK"
+    found: list[tuple[str, object, str]] = []
+    if slack:
+        why = origin.get("storage", origin.get("trim", ""))
+        found.append(("SLACK", slack, why))
+    found.append(("RING", f"{reach} + SLACK" if slack else reach, "slots that are overwritten in turn"))
+    found.append(("SLOTS", "SINKS + RING" if _sinks(policy) else "RING", "slots a row"))
+    return found
+
+
+def _imports(policy: CachePolicy) -> dict[str, Any]:
+    """What the other modules of a policy take from its policy module."""
+    ring, sinks = isinstance(policy.storage, Ring), bool(_sinks(policy))
+    first = ["first_seen"] if _first_seen(policy) else []
+    limits = _limits(policy, ring)
+    in_cache = [
+        *(["BYPASS"] if policy.trim.bypass_tokens else []),
+        *(["RING"] if ring else []),
+        "SCALE",
+        *(["SINKS"] if ring and sinks else []),
+        *(["SLACK"] if _in_place(policy) != "1" else []),
+        *(["SLOTS"] if ring or (isinstance(policy.storage, Fixed) and policy.storage.slots) else []),
+        *(first if ring else []),
+        "runs",
+    ]
+    in_torch = [
+        *limits,
+        *(["SLOTS"] if ring else []),
+        *(["SOFTCAP"] if policy.scores.softcap is not None else []),
+        *first,
+        "seen",
+    ]
+    stateless = not isinstance(policy.storage, (Ring, Fixed, Contiguous))
+    return {"policy": _sorted(in_cache), "torch": _listed(in_torch if stateless else [*in_torch, "runs"])}
+
+
+def _sorted(names: list[str]) -> list[str]:
+    """Constants first, as ruff sorts them."""
+    return sorted(names, key=lambda name: (not name.isupper(), name))
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(_sorted(names))
+
+
+def _padding(policy: CachePolicy) -> str:
+    sides = [side for side, allowed in (("left", policy.padding.left), ("right", policy.padding.right)) if allowed]
+    return f"padding {' '.join(sides) or 'none'}"
+
+
+def _layers(count: int) -> str:
+    return "one layer" if count == 1 else f"{count} layers"
+
+
+def _tokens(count: int) -> str:
+    return "token" if count == 1 else f"{count} tokens"
+
+
+def _doc(plan: PolicyPlan, package: PackagePlan) -> dict[str, str]:
+    policy = plan.policy
+    cache = names(policy.name)["cache"]
+    return {
+        "summary": f"{cache}: {_summary(policy)}.",
+        "policy": _policy_text(policy, package),
+        "slots": _slots_text(policy),
+        "cls": f"{_summary(policy)[0].upper()}{_summary(policy)[1:]}.",
+        "torch": f"The torch kernels of {cache}: {_summary(policy)}.",
+        "scale": "the policy's scale" if policy.scores.scale is not None else f"1 / sqrt({policy.heads.key_dim})",
+        "sink_logits": (
+            f"`sink_logits` [{policy.heads.query}] join the denominator once, neither scaled nor capped."
+            if policy.scores.sink_logits
+            else "`sink_logits` must be None."
+        ),
+        "window": _window_text(policy),
+        "bypass": _bypass_text(policy),
+        "trim": "what later queries would see was overwritten" if isinstance(policy.storage, Ring) else "they have not that many",
+    }
+
+
+def _summary(policy: CachePolicy) -> str:
+    reach = model.reach(policy.retention)
+    match policy.storage:
+        case Ring():
+            sinks = f" and the first {policy.retention.sink_tokens}" if _sinks(policy) else ""
+            return f"the last {_tokens(reach or 0)}{sinks} of each row, in a ring"
+        case Fixed(None):
+            return "the tokens of each row, in slots allocated once"
+        case Fixed(slots):
+            return f"up to {_tokens(slots or 0)} of each row, in slots allocated once"
+        case Contiguous():
+            return "all tokens of each row"
+        case _:
+            return "nothing is stored; for training and scoring"
+
+
+def _slots_text(policy: CachePolicy) -> str:
+    match policy.storage:
+        case Ring() if _sinks(policy):
+            return "Position p < SINKS lives in slot p, any other in slot SINKS + (p - SINKS) % RING: a slot is its position\nuntil the ring wraps."
+        case Ring():
+            return "Position p lives in slot p % RING."
+        case Fixed() | Contiguous():
+            return "Position p lives in slot p."
+        case _:
+            return "An append hands its keys and values on to the read; positions are columns."
+
+
+def _window_text(policy: CachePolicy) -> str:
+    if not isinstance(policy.storage, Ring):
+        return ""
+    ring = model.ring_slots(policy.retention, policy.storage)
+    few = "One column is" if policy.storage.slack_slots == 0 else f"Up to {policy.storage.slack_slots + 1} columns are"
+    return f"{few} written in place, up to {ring} wait beside the ring until the next append."
+
+
+def _bypass_text(policy: CachePolicy) -> str:
+    if policy.trim.bypass_tokens:
+        return "`bypass` takes back up to BYPASS tokens of a verify window unasked."
+    return "`bypass` is for policies that declare it."
+
+
+def _policy_text(policy: CachePolicy, package: PackagePlan) -> str:
+    file = f"{package.program.stem}.kv"
+    width = max([len(item.text) for item in policy.origins] + [len(policy.name) + 5])
+    lines = [f"    {f'policy {policy.name} {{':<{width + 4}}  # {file}:{policy.line}"]
+    lines += [f"        {item.text:<{width}}  # {file}:{item.line}" for item in policy.origins]
+    return "\n".join([*lines, "    }"])
+
+
+def _model_text(plan: ModelPlan, package: PackagePlan) -> str:
+    declared, file = plan.model, f"{package.program.stem}.kv"
+    repeat = ", ".join(f"{e.policy} * {e.count}" if e.count > 1 else e.policy for e in declared.repeat)
+    shares = [f"        share {share.layer} from {share.donor}" for share in declared.shares]
+    head = f"    model {declared.name} {{  # {file}:{declared.line}"
+    return "\n".join([head, f"        layers {declared.layers}", f"        repeat {repeat}", *shares, "    }"])
