@@ -6,6 +6,7 @@ import os
 import platform
 import sys
 import traceback
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TextIO
 
 import click
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from kvgen.work import Outcome
 
 FAULT = 101
+_HERE = Path(__file__).parent
 
 
 def say(text: str) -> None:
@@ -37,10 +39,10 @@ def _report(outcome: Outcome, style: str) -> None:
 
     to_stdout = style in ("json", "github")
     stream = sys.stdout if to_stdout else sys.stderr
-    click.echo(render(outcome.diagnostics, style, _coloured(stream)), err=not to_stdout, nl=False)
+    click.echo(render(outcome.diagnostics, style, coloured(stream)), err=not to_stdout, nl=False)
 
 
-def _coloured(stream: TextIO) -> bool:
+def coloured(stream: TextIO) -> bool:
     """On a terminal, unless https://no-color.org asks otherwise; click does not look."""
     if os.environ.get("NO_COLOR"):
         return False
@@ -56,16 +58,12 @@ def use_utf8() -> None:
 
 def apologise(fault: Exception) -> None:
     """A fault of kvgen's own: what happened where, and what a report needs."""
-    frames = traceback.extract_tb(fault.__traceback__)[-3:]
-    places = [f"  {os.path.basename(f.filename)}:{f.lineno} in {f.name}" for f in frames]
+    frames = traceback.extract_tb(fault.__traceback__)
+    ours = [frame for frame in frames if _HERE in Path(frame.filename).parents][-3:]
+    say(f"kvgen: sorry, this is a fault in kvgen: {type(fault).__name__}: {fault}")
+    for frame in ours:
+        say(f"  {Path(frame.filename).relative_to(_HERE)}:{frame.lineno} in {frame.name}")
     say(
-        "\n".join(
-            (
-                f"kvgen: sorry, this is a fault in kvgen: {type(fault).__name__}: {fault}",
-                *places,
-                "Nothing in a policy file should make this happen. Please report it with these lines,",
-                f"the command, the .kv file, and: kvgen {__version__},"
-                f" Python {platform.python_version()}, {platform.system()}.",
-            )
-        )
+        "No policy file should make this happen. Please report it: these lines, the command, the .kv"
+        f" file, and kvgen {__version__}, Python {platform.python_version()}, {platform.system()}."
     )

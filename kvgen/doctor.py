@@ -43,7 +43,7 @@ def examine(folder: Path) -> Iterator[Finding]:
     torch = _torch()
     yield from torch.findings
     yield _triton()
-    yield _compiler()
+    yield compiler()
     yield from _devices(torch.module)
     yield from _threads(torch.module)
     yield from drift(folder)
@@ -89,7 +89,7 @@ def _triton() -> Finding:
 # -- The machine
 
 
-def _compiler() -> Finding:
+def compiler() -> Finding:
     named = os.environ.get("CXX")
     for name in (named,) if named else COMPILERS:
         if path := shutil.which(name):

@@ -31,7 +31,7 @@ policy {name} {{
 
 
 def policy(name: str | None) -> str:
-    return _TEXT.format(name=_checked_name(name or DEFAULT_NAME))
+    return _TEXT.format(name=_checked_name(DEFAULT_NAME if name is None else name))
 
 
 def from_config(path: Path, name: str | None) -> str:
