@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Mapping
 from typing import Any
 
 import jinja2
 
-from kvgen import backends, header
+from kvgen import backends, header, hf_plan
 from kvgen.backends import File
 from kvgen.ir import Ring, Stateless
 from kvgen.plan import PackagePlan
@@ -37,6 +38,7 @@ def _files(package: PackagePlan) -> list[File]:
     for caches in package.models:
         values = model_values(caches, package)
         files.append(File(f"{values['module']}.py", "model/caches.py.jinja", values))
+    files += hf_plan.files(package.program)
     for backend in package.backends:
         files += backends.files(backend, package)
     return files
@@ -75,12 +77,18 @@ def _exports(package: PackagePlan) -> dict[str, Any]:
             for values in (model_values(caches, package) for caches in package.models)
         ),
     ]
-    exports = [{"module": module, "name": name} for module, name in sorted(found)]
+    exports = [{"module": module, "name": name} for module, name in sorted(found, key=_natural)]
     return {
         "exports": exports,
-        "names": sorted(export["name"] for export in exports),
+        "names": sorted((export["name"] for export in exports), key=_natural),
         "stem": package.program.stem,
     }
+
+
+def _natural(name: object) -> list[tuple[int, str]]:
+    """The order in which import sorters put names: p2 before p10."""
+    parts = re.split(r"(\d+)", str(name))
+    return [(int(part), "") if part.isdigit() else (0, part) for part in parts]
 
 
 def _render(file: File) -> str:

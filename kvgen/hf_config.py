@@ -16,12 +16,12 @@ from kvgen.hf_families import (
     CHUNKED,
     FAMILIES,
     FULL,
-    HEAD_DIM_FROM_HIDDEN,
     NESTED_TEXT_TYPES,
     SLIDING,
     ConfigError,
     Family,
     Fields,
+    shown,
 )
 
 POLICY_NAMES = {FULL: "Full", SLIDING: "Sliding", CHUNKED: "Chunked"}
@@ -90,7 +90,7 @@ def _refuse_what_is_not_understood(
 ) -> None:
     if fields.get("use_bidirectional_attention"):
         raise ConfigError(
-            f"use_bidirectional_attention is {fields.get('use_bidirectional_attention')!r}: "
+            f"use_bidirectional_attention is {shown(fields.get('use_bidirectional_attention'))}: "
             "queries see later positions, "
             "which no kvgen policy allows. For causal text only, set it to null in a copy of the "
             "file."
@@ -108,7 +108,7 @@ def _refuse_what_is_not_understood(
         ):
             kind = "model_type" if family is not None else "unknown model_type"
             raise ConfigError(
-                f"{name} is {text[name]!r}: it may change what a query sees, and {kind} "
+                f"{name} is {shown(text[name])}: it may change what a query sees, and {kind} "
                 f"{fields.model_type!r} is not known "
                 f"to use it. Write the policy by hand, or, if it changes nothing, remove {name} "
                 "from a copy of the file."
@@ -122,7 +122,7 @@ def _refuse_unless_plain_decoder(fields: Fields) -> None:
     architectures = fields.get("architectures") or ["ForCausalLM"]
     if not any(str(name).endswith("ForCausalLM") for name in list(architectures)):
         raise ConfigError(
-            f"model_type {fields.model_type!r} is unknown, and architectures is {architectures!r}: "
+            f"model_type {fields.model_type!r} is unknown, and architectures is {shown(architectures)}: "
             "nothing says that it is "
             f"a causal decoder. Known model types: {', '.join(sorted(FAMILIES))}. Write the policy "
             "by hand."
@@ -134,7 +134,7 @@ def _kinds(family: Family, fields: Fields, layers: int) -> list[str]:
     for i, kind in enumerate(kinds):
         if kind not in POLICY_NAMES:
             raise ConfigError(
-                f"layer_types[{i}] is {kind!r}: kvgen has policies for {', '.join(POLICY_NAMES)}. "
+                f"layer_types[{i}] is {shown(kind)}: kvgen has policies for {', '.join(POLICY_NAMES)}. "
                 "Layers of another kind "
                 "keep no keys and values that a policy could describe."
             )
@@ -157,7 +157,7 @@ def _per_layer_config(fields: Fields, layers: int) -> dict[int, dict]:
         for key, value in found.items()
     ):
         raise ConfigError(
-            f"per_layer_config must map layers 0 to {layers - 1} to their fields, got {found!r}."
+            f"per_layer_config must map layers 0 to {layers - 1} to their fields, got {shown(found)}."
         )
     for key, value in found.items():
         for name in sorted(set(value) - LAYER_OVERRIDES):
@@ -187,10 +187,7 @@ def _layer(fields: Fields, kind: str, override: dict) -> Layer:
 
 
 def _head_dim(fields: Fields, query: int) -> int:
-    stated = (
-        None if fields.model_type in HEAD_DIM_FROM_HIDDEN else fields.optional_count("head_dim")
-    )
-    return stated or fields.count("hidden_size") // query
+    return fields.optional_count("head_dim") or fields.count("hidden_size") // query
 
 
 def _shares(family: Family, fields: Fields, layers: list[Layer]) -> list[tuple[int, int]]:
@@ -199,7 +196,9 @@ def _shares(family: Family, fields: Fields, layers: list[Layer]) -> list[tuple[i
     if not family.shares or not shared:
         return []
     if isinstance(shared, bool) or not isinstance(shared, int) or not 0 < shared < len(layers):
-        raise ConfigError(f"num_kv_shared_layers is {shared!r}: expected 0 to {len(layers) - 1}.")
+        raise ConfigError(
+            f"num_kv_shared_layers is {shown(shared)}: expected 0 to {len(layers) - 1}."
+        )
     first = len(layers) - shared
     donors = {layer.kind: i for i, layer in enumerate(layers[:first])}
     pairs = []

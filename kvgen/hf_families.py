@@ -19,6 +19,12 @@ class ConfigError(ValueError):
     """A config.json that no policy is written for: what was found, why it matters, what to do."""
 
 
+def shown(value: object) -> str:
+    """A value of a file in a message, cut where it is long."""
+    text = ascii(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
 @dataclass(frozen=True, slots=True)
 class Fields:
     """The text model's fields over its family's defaults. Reading names the field that is wrong."""
@@ -46,7 +52,7 @@ class Fields:
             return None
         if isinstance(found, bool) or not isinstance(found, int) or found < 1:
             raise ConfigError(
-                f"{name} is {found!r}: expected a whole number of 1 or more. Correct the "
+                f"{name} is {shown(found)}: expected a whole number of 1 or more. Correct the "
                 "config.json."
             )
         return found
@@ -61,7 +67,7 @@ class Fields:
             or not 0 < found < math.inf
         ):
             raise ConfigError(
-                f"{name} is {found!r}: expected a number above 0. Correct the config.json."
+                f"{name} is {shown(found)}: expected a number above 0. Correct the config.json."
             )
         return float(found)
 
@@ -72,7 +78,7 @@ class Fields:
             return None
         if not isinstance(found, list) or len(found) != layers:
             raise ConfigError(
-                f"{name} must be a list of {layers} entries, one a layer, got {found!r}."
+                f"{name} must be a list of {layers} entries, one a layer, got {shown(found)}."
             )
         return found
 
@@ -128,7 +134,7 @@ def _window_from_a_layer_on(fields: Fields, layers: int) -> list[str]:
     start = fields.get("max_window_layers")
     if isinstance(start, bool) or not isinstance(start, int) or start < 0:
         raise ConfigError(
-            f"max_window_layers is {start!r}: expected the first layer with a window, 0 or more."
+            f"max_window_layers is {shown(start)}: expected the first layer with a window, 0 or more."
         )
     return [SLIDING if i >= start else FULL for i in range(layers)]
 
@@ -301,4 +307,3 @@ NESTED_TEXT_TYPES = {
     "llama4": "llama4_text",
     "mistral3": "mistral",
 }
-HEAD_DIM_FROM_HIDDEN = frozenset({"cohere", "cohere2"})  # whatever the file says
