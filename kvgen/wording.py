@@ -25,15 +25,17 @@ def _package(found: Comparison, package: Package, verb: str) -> str:
     changes = found.changes_of(package)
     if not changes:
         return f"{target}: unchanged"
-    return f"{target}: {len(changes)} of {len(package.files)} files {verb}: {_reasons(changes)}"
+    count = f"{len(changes)} of {len(package.files)} files {verb}"
+    return f"{target}: {count}: {_reasons(changes, named=len(changes) < len(package.files))}"
 
 
-def _reasons(changes: Sequence[Change]) -> str:
+def _reasons(changes: Sequence[Change], named: bool) -> str:
     def why(change: Change) -> str:
         return change.why.value
 
-    groups = groupby(sorted(changes, key=why), key=why)
-    return "; ".join(f"{reason} ({_names(list(members))})" for reason, members in groups)
+    groups = [(why, list(found)) for why, found in groupby(sorted(changes, key=why), key=why)]
+    named = named or len(groups) > 1
+    return "; ".join(f"{why} ({_names(found)})" if named else why for why, found in groups)
 
 
 def _names(changes: Sequence[Change]) -> str:

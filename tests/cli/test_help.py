@@ -128,7 +128,7 @@ def test_a_reader_that_goes_away_is_no_fault(process, tmp_path):
 
 @pytest.mark.parametrize("locale", ["C", "POSIX", "C.UTF-8"])
 def test_text_is_utf8_whatever_the_locale(process, tmp_path, locale):
-    text = "# größer ≤ 𝔸\n"
+    text = "# größer ≤ 一\n"
     done = process(
         "fmt",
         "-",
