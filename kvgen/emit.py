@@ -61,7 +61,7 @@ def _shared(package: PackagePlan) -> list[File]:
     stored = any(plan.stored for plan in package.policies)
     stateless = not all(plan.stored for plan in package.policies)
     logits = any(plan.policy.scores.sink_logits for plan in package.policies)
-    needed = ["_backends", "_checks", "_columns", "_masks", "_reads", "_tiles"]
+    needed = ["_backends", "_cache", "_checks", "_columns", "_masks", "_reads", "_tiles"]
     needed += ["_stateful", "_storage"] if stored else []
     needed += ["_stateless"] if stateless else []
     needed += ["_models"] if package.models else []

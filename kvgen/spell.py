@@ -77,14 +77,15 @@ def policy_values(plan: PolicyPlan, package: PackagePlan) -> dict[str, Any]:
         "constants": _constants(policy, package),
         "first_seen": _first_seen(policy),
         "seen": _seen(policy),
-        "first_needed": "max(SINKS, first_seen(offset - count))" if sinks else "first_seen(offset - count)",
+        "first_needed": "max(SINKS, first_seen(offset))" if sinks else "first_seen(offset)",
         "oldest_limit": "offset" if sinks else "min(offset, first_seen(offset))",
         "oldest_shown": "max(SINKS, row.last + 1 - RING)" if sinks else "max(0, row.last + 1 - RING)",
         "mask_numbers": ", ".join(_limits(policy, ring)) or '"full"',
         "stateless_key": _stateless_key(policy),
         "per_row": _per_row(policy),
         "kernels": _kernels(plan),
-        "signature": _signature(policy),
+        "stored_text": _stored_text(policy),
+        "share_decode": ring and (chunk is not None or policy.storage.slack_slots > 0),
         "imports": _imports(policy),
         "doc": _doc(plan, package),
     }
@@ -99,6 +100,7 @@ def model_values(plan: ModelPlan, package: PackagePlan) -> dict[str, Any]:
         "name": {"caches": f"{stem}Caches"},
         "module": f"{declared.name.lower()}_caches",
         "layers": declared.layers,
+        "one_entry": len(declared.repeat) == 1,
         "pattern": [
             {"cache": names(entry.policy)["cache"], "count": entry.count} for entry in declared.repeat
         ],
@@ -137,12 +139,12 @@ def _first_seen(policy: CachePolicy) -> str | None:
 
 
 def _seen(policy: CachePolicy) -> str:
-    terms = ["(k <= q)"]
+    terms = ["(q >= k)"]
     if policy.retention.window_tokens is not None:
         terms.append("((q - k < WINDOW) | (k < SINKS))" if _sinks(policy) else "(q - k < WINDOW)")
     if policy.retention.chunk_tokens is not None:
         terms.append("(k // CHUNK == q // CHUNK)")
-    return " & ".join(terms) if len(terms) > 1 else "k <= q"
+    return " & ".join(terms) if len(terms) > 1 else "q >= k"
 
 
 def _limits(policy: CachePolicy, ring: bool) -> list[str]:
@@ -158,9 +160,9 @@ def _limits(policy: CachePolicy, ring: bool) -> list[str]:
 
 def _stateless_key(policy: CachePolicy) -> str:
     window, chunk = policy.retention.window_tokens is not None, policy.retention.chunk_tokens is not None
-    by_window = "min(WINDOW, one.width)" if window else "one.width"
-    by_chunk = "min(CHUNK, one.width)" if chunk else "one.width"
-    sinks = "SINKS if WINDOW < one.width else 0" if _sinks(policy) else "0"
+    by_window = "min(one.width, WINDOW)" if window else "one.width"
+    by_chunk = "min(one.width, CHUNK)" if chunk else "one.width"
+    sinks = "SINKS if one.width > WINDOW else 0" if _sinks(policy) else "0"
     return f"{by_window}, {by_chunk}, {sinks}"
 
 
@@ -184,26 +186,17 @@ def _kernels(plan: PolicyPlan) -> str:
     return "{" + ", ".join(entries) + "}"
 
 
-def _signature(policy: CachePolicy) -> str:
-    heads, retention = policy.heads, policy.retention
-    limits = [
-        f"window {retention.window_tokens or 'full'}",
-        f"sinks {retention.sink_tokens}",
-        f"chunk {retention.chunk_tokens or 'none'}",
-    ]
+def _stored_text(policy: CachePolicy) -> str:
+    """What a signature says of the storage."""
     match policy.storage:
         case Ring():
-            slots = f"ring of {model.capacity(policy)}"
-        case Fixed(None):
-            slots = "{self.capacity} slots"
-        case Fixed(count):
-            slots = f"{count} slots"
+            return f"ring of {model.capacity(policy)} slots"
+        case Fixed(slots):
+            return f"{slots} slots"
         case Contiguous():
-            slots = "contiguous"
+            return "contiguous"
         case _:
-            slots = "stateless"
-    dims = f"kv {heads.kv} key {heads.key_dim} value {heads.value_dim}"
-    return f"kvgen 1, {dims}, {{self._dtype}}, {', '.join(limits)}, {slots}".replace("{self._dtype}", "{self._dtype}")
+            return "stateless"
 
 
 # -- names, constants and words
@@ -258,7 +251,7 @@ def _imports(policy: CachePolicy) -> dict[str, Any]:
         *(["SINKS"] if ring and sinks else []),
         *(["SLACK"] if _in_place(policy) != "1" else []),
         *(["SLOTS"] if ring or (isinstance(policy.storage, Fixed) and policy.storage.slots) else []),
-        *(first if ring else []),
+        *(first if ring and (policy.trim.guarded or not sinks) else []),
         "runs",
     ]
     in_torch = [
