@@ -1,0 +1,106 @@
+"""From a policy to its C++ kernels: the numbers the templates spell, and how decode is cut.
+
+Nothing here compiles anything: an emitted package does, at first use or by `kvgen build`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kvgen import model
+from kvgen.backends import File
+from kvgen.ir import CachePolicy, DType, Ring
+from kvgen.plan import PackagePlan
+from kvgen.spell import modules, names
+
+ELEMENTS = {DType.F32: "float", DType.F16: "kv::Float16", DType.BF16: "kv::BFloat16"}
+DECODE_QUERIES = (4, 8)  # kernels for a few columns, beside the one for a single column
+BUSY_HEADS = 8  # with as many kv heads a row keeps its threads busy without cutting short windows
+
+
+@dataclass(frozen=True, slots=True)
+class CpuPlan:
+    """All that the templates say. None: the policy has no such limit, or no ring."""
+
+    policy: str
+    name: str
+    module: str
+    policy_module: str
+    torch_name: str
+    torch_module: str
+    element: str
+    query_heads: int
+    kv_heads: int
+    group: int
+    key_dim: int
+    value_dim: int
+    window: int | None
+    sinks: int
+    chunk: int | None
+    ring: int | None
+    softcap: float | None
+    sink_logits: bool
+    fewest_splits: int
+    decode_queries: tuple[int, ...]
+
+
+def plan(policy: CachePolicy) -> CpuPlan:
+    heads, retention, scores, storage = policy.heads, policy.retention, policy.scores, policy.storage
+    ring = model.ring_slots(retention, storage) if isinstance(storage, Ring) else None
+    name, module = names(policy.name), modules(policy.name)
+    return CpuPlan(
+        policy=policy.name,
+        name=name["cpu"],
+        module=module["cpu"],
+        policy_module=module["policy"],
+        torch_name=name["torch"],
+        torch_module=module["torch"],
+        element=ELEMENTS[policy.dtype],
+        query_heads=heads.query,
+        kv_heads=heads.kv,
+        group=heads.group,
+        key_dim=heads.key_dim,
+        value_dim=heads.value_dim,
+        window=retention.window_tokens,
+        sinks=sinks(policy),
+        chunk=retention.chunk_tokens,
+        ring=ring,
+        softcap=scores.softcap,
+        sink_logits=scores.sink_logits,
+        fewest_splits=1 if heads.kv >= BUSY_HEADS else 4,
+        decode_queries=decode_queries(heads.group),
+    )
+
+
+def sinks(policy: CachePolicy) -> int:
+    """Sinks that have slots of their own or change what is seen: without a window every position is seen anyway."""
+    own_slots = isinstance(policy.storage, Ring) or policy.retention.window_tokens is not None
+    return policy.retention.sink_tokens if own_slots else 0
+
+
+def decode_queries(group: int) -> tuple[int, ...]:
+    """For how many queries of a kv head there is a decode kernel: one column's, and a few sizes for more columns.
+
+    None for groups that alone fill the vectors of the window kernel.
+    """
+    sizes = {group, *DECODE_QUERIES}
+    return tuple(sorted(size for size in sizes if group <= size <= DECODE_QUERIES[-1]))
+
+
+def files(package: PackagePlan) -> tuple[File, ...]:
+    plans = [(one, {"plan": plan(one.policy)}) for one in package.policies]
+    stored = [values for one, values in plans if one.stored]
+    shared = [
+        File("_build.py", "cpu/_build.py.jinja", {}),
+        File("_cpu.py", "cpu/_cpu.py.jinja", {}),
+        File("_cpu.h", "cpu/_cpu.h.jinja", {}, "//"),
+    ]
+    return (
+        *(shared if stored else ()),
+        *(File(f"{values['plan'].module}.cpp", "cpu/kernels.cpp.jinja", values, "//") for values in stored),
+        *(File(f"{values['plan'].module}.py", _module_template(one.stored), values) for one, values in plans),
+    )
+
+
+def _module_template(stored: bool) -> str:
+    return "cpu/kernels.py.jinja" if stored else "cpu/stateless.py.jinja"
