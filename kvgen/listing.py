@@ -65,8 +65,15 @@ def _backends() -> Iterable[Row]:
     return BACKENDS.items()
 
 
+def _kernels() -> Iterable[Row]:
+    from kvgen.kernels import KERNELS
+
+    return ((f"{one.backend} {one.name}", one.does) for one in KERNELS)
+
+
 _TOPICS: dict[str, Callable[[], Iterable[Row]]] = {
     "clauses": _clauses,
+    "kernels": _kernels,
     "backends": _backends,
     "codes": _codes,
 }

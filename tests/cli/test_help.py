@@ -3,10 +3,11 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from kvgen import cli, doctor, listing
+from kvgen import cli, doctor, kernels, listing
 from kvgen.clauses import ALL
 from kvgen.diagnostics import CODES
 from kvgen.plan import BACKENDS
@@ -39,6 +40,12 @@ def test_the_tables(kvgen):
     assert kvgen("list", "kernels").stdout.startswith("torch ")
     assert listing.topics() == cli.TOPICS
     assert kvgen("list", "policies").exit_code == 2
+
+
+def test_every_kernel_has_its_template():
+    templates = Path(kernels.__file__).parent / "templates"
+    assert all((templates / one.template).is_file() for one in kernels.KERNELS)
+    assert {one.backend for one in kernels.KERNELS} == set(BACKENDS)
 
 
 def test_doctor_names_what_it_looked_at(kvgen):

@@ -1,0 +1,29 @@
+"""The table of kernels: what each backend brings, and the template that spells it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """`template` is a file of kvgen/templates; `does` says when the kernel runs and what it works through."""
+
+    backend: str
+    name: str
+    template: str
+    does: str
+
+
+KERNELS = (
+    Kernel("torch", "tiles", "torch/kernels.py.jinja", "all reads, a tile of queries at a time"),
+    Kernel("torch", "training", "torch/stateless.py.jinja", "the same without storage; autograd"),
+    Kernel("cpu", "append", "cpu/_append.cpp.jinja", "new columns to their slots"),
+    Kernel("cpu", "decode", "cpu/_decode.cpp.jinja", "1 to 16 columns, keys read once"),
+    Kernel("cpu", "window", "cpu/_window.cpp.jinja", "prefill and chunks, by tiles"),
+    Kernel("triton", "append", "triton/append.py.jinja", "new columns to their slots"),
+    Kernel("triton", "decode", "triton/decode.py.jinja", "1 to 16 columns, keys split"),
+    Kernel("triton", "merge", "triton/merge.py.jinja", "the splits of a decode to one answer"),
+    Kernel("triton", "window", "triton/window.py.jinja", "prefill, chunks, training forward"),
+    Kernel("triton", "backward", "triton/backward.py.jinja", "gradients, without atomics"),
+)
