@@ -33,14 +33,21 @@ def cpu_seconds(*arguments: object) -> float:
     return min(once() for _ in range(5))
 
 
-def test_help_starts_none_of_the_compiler():
+@pytest.fixture(scope="module")
+def slowness() -> float:
+    """How much slower than a quiet machine this one is now: importing what kvgen needs takes 0.1 s there."""
+    needed = cpu_seconds("-c", "import click, jinja2, lark") - cpu_seconds("-c", "pass")
+    return max(1.0, needed / 0.1)
+
+
+def test_help_starts_none_of_the_compiler(slowness):
     over_bare = cpu_seconds("-m", "kvgen", "--help") - cpu_seconds("-c", "pass")
-    assert over_bare < 0.150
+    assert over_bare < 0.150 * slowness
 
 
-def test_compile_of_one_file_is_quick(tmp_path):
+def test_compile_of_one_file_is_quick(tmp_path, slowness):
     command = ("-m", "kvgen", "compile", GEMMA3, "-o", tmp_path)
-    assert cpu_seconds(*command) - cpu_seconds("-c", "pass") < 0.600
+    assert cpu_seconds(*command) - cpu_seconds("-c", "pass") < 0.600 * slowness
 
 
 @pytest.mark.parametrize(

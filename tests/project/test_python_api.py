@@ -70,7 +70,10 @@ def test_load_of_two_versions_side_by_side(tmp_path):
     assert kvgen.load(path) is first
     path.write_text(GOOD.replace("window   16", "window   24"))
     second = kvgen.load(path)
-    assert (first.LocalCache(1).window, second.LocalCache(1).window) == (16, 24)
+    assert (
+        first.LocalCache(1, backend="torch").window,
+        second.LocalCache(1, backend="torch").window,
+    ) == (16, 24)
 
 
 def test_load_hides_no_other_package(tmp_path):
