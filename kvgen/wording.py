@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from kvgen.outdir import Change, Comparison, Orphan, Package
+from kvgen.outdir import Change, Comparison, Orphan, Why
 
 SHOWN_NAMES = 4  # files named in a line; the rest is counted
 
@@ -13,20 +13,21 @@ SHOWN_NAMES = 4  # files named in a line; the rest is counted
 def comparison(found: Comparison, dry: bool, prune: bool) -> Iterator[str]:
     """`dry`: nothing was written. `prune`: orphans were to be removed."""
     for package in found.packages:
-        yield _package(found, package, "differ" if dry else "written")
+        target = f"{package.source_name} -> {found.folder / package.name}"
+        yield f"{target}: {_package(found.changes_of(package), len(package.files), dry)}"
     if len(found.changes) == 1 and found.changes[0].package is None:
         yield f"{found.folder / found.changes[0].path}: {found.changes[0].why.value}"
     for orphan in found.orphans:
         yield f"{found.folder / orphan.path}: {_orphan(orphan, prune and not dry)}"
 
 
-def _package(found: Comparison, package: Package, verb: str) -> str:
-    target = f"{package.source_name} -> {found.folder / package.name}"
-    changes = found.changes_of(package)
+def _package(changes: Sequence[Change], files: int, dry: bool) -> str:
     if not changes:
-        return f"{target}: unchanged"
-    count = f"{len(changes)} of {len(package.files)} files {verb}"
-    return f"{target}: {count}: {_reasons(changes, named=len(changes) < len(package.files))}"
+        return "unchanged"
+    if all(change.why is Why.NEW for change in changes):
+        return f"{len(changes)} files {Why.NEW.value if dry else 'written'}"
+    count = f"{len(changes)} of {files} files {'differ' if dry else 'written'}"
+    return f"{count}: {_reasons(changes, named=len(changes) < files)}"
 
 
 def _reasons(changes: Sequence[Change], named: bool) -> str:
