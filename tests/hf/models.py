@@ -1,0 +1,170 @@
+"""Tiny random models of every family, and the caches that `init --from` and the compiler make for them."""
+
+from __future__ import annotations
+
+import functools
+import json
+import tempfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+import kvgen
+from kvgen.hf_config import policy_text
+
+VOCABULARY = 89
+WINDOW = 6
+
+
+class Family(NamedTuple):
+    """A model type, its config's fields, and where the text model's fields go."""
+
+    model_type: str
+    fields: dict[str, Any]
+
+
+COMMON = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 512,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+FAMILIES = {
+    "llama": Family("llama", {}),
+    "smollm2": Family("llama", {"num_attention_heads": 9, "num_key_value_heads": 3, "hidden_size": 72}),
+    "mistral": Family("mistral", {"sliding_window": WINDOW}),
+    "qwen2": Family(
+        "qwen2", {"use_sliding_window": True, "sliding_window": WINDOW, "max_window_layers": 2}
+    ),
+    "qwen3": Family(
+        "qwen3", {"use_sliding_window": True, "sliding_window": WINDOW, "max_window_layers": 1, "head_dim": 16}
+    ),
+    "gemma2": Family(
+        "gemma2",
+        {"sliding_window": WINDOW, "head_dim": 8, "query_pre_attn_scalar": 13, "attn_logit_softcapping": 3.0},
+    ),
+    "gemma3": Family(
+        "gemma3_text",
+        {
+            "sliding_window": WINDOW,
+            "head_dim": 8,
+            "query_pre_attn_scalar": 5,
+            "num_hidden_layers": 7,
+            "sliding_window_pattern": 3,
+        },
+    ),
+    "gemma3n": Family(
+        "gemma3n_text",
+        {
+            "sliding_window": WINDOW,
+            "head_dim": 8,
+            "num_hidden_layers": 10,
+            "num_kv_shared_layers": 4,
+            "vocab_size_per_layer_input": VOCABULARY,
+            "hidden_size_per_layer_input": 8,
+            "laurel_rank": 4,
+            "altup_num_inputs": 2,
+            "activation_sparsity_pattern": [0.0] * 10,
+        },
+    ),
+    "gemma4": Family(
+        "gemma4_text",
+        {
+            "sliding_window": WINDOW,
+            "head_dim": 8,
+            "global_head_dim": 16,
+            "num_hidden_layers": 8,
+            "num_kv_shared_layers": 2,
+            "layer_types": (["sliding_attention"] * 2 + ["full_attention"]) * 2
+            + ["sliding_attention", "full_attention"],
+            "vocab_size_per_layer_input": VOCABULARY,
+            "hidden_size_per_layer_input": 8,
+        },
+    ),
+    "gpt_oss": Family(
+        "gpt_oss",
+        {
+            "sliding_window": WINDOW,
+            "head_dim": 8,
+            "num_local_experts": 2,
+            "num_experts_per_tok": 1,
+            "rope_scaling": None,
+        },
+    ),
+    "llama4": Family(
+        "llama4_text",
+        {
+            "attention_chunk_size": WINDOW,
+            "head_dim": 8,
+            "intermediate_size_mlp": 48,
+            "num_local_experts": 2,
+            "attn_temperature_tuning": True,
+            "floor_scale": 4,
+        },
+    ),
+    "phi3": Family("phi3", {"sliding_window": WINDOW}),
+    "cohere2": Family("cohere2", {"sliding_window": WINDOW}),
+    "olmo3": Family("olmo3", {"sliding_window": WINDOW}),
+    "smollm3": Family("smollm3", {"use_sliding_window": True, "sliding_window": WINDOW}),
+}
+
+
+class Tiny(NamedTuple):
+    """`cache(...)` makes the family's HFCache; `hf` is the emitted module."""
+
+    model: Any
+    hf: Any
+    policy: str
+
+    def cache(self, **options: Any) -> Any:
+        return self.hf.TinyHFCache(self.model.config, **options)
+
+
+@functools.cache
+def tiny(name: str) -> Tiny:
+    """The family's model with random weights, float32, and the package made from its saved config.json."""
+    from transformers import CONFIG_MAPPING, AutoModelForCausalLM
+
+    family = FAMILIES[name]
+    config = CONFIG_MAPPING[family.model_type](**{**COMMON, **family.fields})
+    torch.manual_seed(7)
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    spread(model)
+    text = policy_text(saved(config), "Tiny")
+    return Tiny(model, load(text, f"tiny_{name}").hf, text)
+
+
+def spread(model: Any) -> None:
+    """Larger weights: attention that looks at all keys alike would hide a wrong mask."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if parameter.dim() >= 2 and ("q_proj" in name or "k_proj" in name or "qkv_proj" in name):
+                parameter.mul_(12)
+            if name.endswith("sinks"):
+                parameter.copy_(torch.linspace(-2, 2, parameter.numel()))
+
+
+def saved(config: Any) -> dict[str, Any]:
+    """The config.json that transformers writes."""
+    with tempfile.TemporaryDirectory() as folder:
+        config.save_pretrained(folder)
+        return json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
+
+
+def load(text: str, stem: str) -> Any:
+    """The package of a policy text, with its `hf` imported."""
+    import importlib
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"{stem}.kv"
+        path.write_text(text, encoding="utf-8")
+        package = kvgen.load(path)
+    importlib.import_module(f"{package.__name__}.hf")
+    return package

@@ -1,0 +1,120 @@
+"""Every family of models: logits on the emitted cache against the model without one, at every position."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+pytest.importorskip("transformers")
+
+from tests.hf.models import FAMILIES, VOCABULARY, WINDOW, tiny
+
+PROMPT, LENGTH = 2 * WINDOW + 3, 2 * WINDOW + 3 + 3 * WINDOW
+BACKENDS = ("torch", "cpu")
+# Prefill whole, in chunks around the window's size, and column by column; then decode.
+CHUNKS = {
+    "whole": [PROMPT],
+    "chunks": [4, WINDOW + 1, 1, PROMPT - WINDOW - 6],
+    "columns": [1] * PROMPT,
+    "late chunk": [3] + [1] * 7 + [PROMPT - 10],
+}
+
+
+def reference(model, ids, mask=None):
+    model.set_attn_implementation("eager")
+    positions = None if mask is None else (mask.cumsum(1) - 1).clamp(min=0)
+    with torch.no_grad():
+        return model(ids, attention_mask=mask, position_ids=positions, use_cache=False).logits
+
+
+def with_cache(model, cache, ids, widths, mask=None):
+    """Logits of all columns, given in parts of these widths and then one at a time."""
+    model.set_attn_implementation("kvgen")
+    widths = [*widths, *[1] * (ids.shape[1] - sum(widths))]
+    outs, a = [], 0
+    for width in widths:
+        b = a + width
+        extra = {}
+        if mask is not None:
+            positions = (mask[:, :b].cumsum(1) - 1).clamp(min=0)[:, a:b]
+            extra = {"attention_mask": mask[:, :b], "position_ids": positions}
+        with torch.no_grad():
+            outs.append(model(ids[:, a:b], cache=cache, **extra).logits)
+        a = b
+    return torch.cat(outs, 1)
+
+
+def close(got, want, real=None):
+    difference = (got - want).abs()
+    if real is not None:
+        difference = difference[real]
+    return float(difference.max() / max(1.0, float(want.abs().max())))
+
+
+def backend_or_skip(name):
+    if name == "cpu":
+        import shutil
+
+        if not any(shutil.which(compiler) for compiler in ("c++", "g++", "clang++")):
+            pytest.skip("no C++ compiler")
+    return name
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("chunks", CHUNKS)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_logits_are_the_models_own(family, chunks, backend):
+    case = tiny(family)
+    torch.manual_seed(1)
+    ids = torch.randint(3, VOCABULARY, (2, LENGTH))
+    cache = case.cache(backend=backend_or_skip(backend))
+    want = reference(case.model, ids)
+    assert close(with_cache(case.model, cache, ids, CHUNKS[chunks]), want) < 1e-4
+    assert cache.offsets == (LENGTH, LENGTH)
+    assert cache.caches.layers[0].backend == backend
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("chunks", ["whole", "chunks", "late chunk"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_left_padded_rows_are_the_models_own(family, chunks, backend):
+    case = tiny(family)
+    torch.manual_seed(2)
+    ids = torch.randint(3, VOCABULARY, (3, LENGTH))
+    mask = torch.ones_like(ids)
+    for row, padding in enumerate([0, 5, PROMPT - 1]):
+        mask[row, :padding] = 0
+    want = reference(case.model, ids, mask)
+    cache = case.cache(backend=backend_or_skip(backend))
+    got = with_cache(case.model, cache, ids, CHUNKS[chunks], mask)
+    assert close(got, want, mask.bool()) < 1e-4
+    assert cache.offsets == tuple(mask.sum(1).tolist())
+
+
+@pytest.mark.parametrize("family", ["mistral", "gemma3", "llama4"])
+def test_right_padded_rows_are_the_models_own(family):
+    case = tiny(family)
+    torch.manual_seed(3)
+    ids = torch.randint(3, VOCABULARY, (3, PROMPT))
+    mask = torch.ones_like(ids)
+    mask[1, 4:] = 0
+    mask[2, WINDOW + 2 :] = 0
+    want = reference(case.model, ids, mask)
+    got = with_cache(case.model, case.cache(), ids, [5, PROMPT - 5], mask)
+    assert close(got, want, mask.bool()) < 1e-4
+
+
+def test_a_wrong_window_would_be_seen():
+    """The models are sensitive enough: a policy that is one position off gives other logits."""
+    from tests.hf.models import load
+
+    case = tiny("mistral")
+    off = load(case.policy.replace(f"window   {WINDOW}", f"window   {WINDOW + 1}"), "tiny_off")
+    ids = torch.randint(3, VOCABULARY, (1, LENGTH))
+    want = reference(case.model, ids)
+    case.model.config.sliding_window += 1
+    try:
+        got = with_cache(case.model, off.hf.TinyHFCache(), ids, [PROMPT])
+    finally:
+        case.model.config.sliding_window -= 1
+    assert close(got, want) > 1e-2
