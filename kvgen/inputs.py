@@ -31,6 +31,10 @@ class Inputs:
     files: tuple[Input, ...]
     whole: bool
 
+    def require_some(self) -> None:
+        if not self.files:
+            raise FileProblem(f"there is no {SUFFIX} file here; `kvgen init` writes a first one")
+
 
 def collect(paths: Iterable[str], stdin_name: str | None) -> Inputs:
     paths = tuple(dict.fromkeys(paths))
@@ -72,10 +76,7 @@ def _expand(path: str, stdin_name: str) -> Iterable[Input]:
         return (Input(None, f"{stem}{SUFFIX}", stem, sys.stdin.buffer.read()),)
     if not Path(path).is_dir():
         return (read(Path(path)),)
-    inside = sorted(file for file in Path(path).iterdir() if file.suffix == SUFFIX)
-    if not inside:
-        raise FileProblem(f"{path} holds no {SUFFIX} file; `kvgen init` writes a first one")
-    return map(read, inside)
+    return map(read, sorted(file for file in Path(path).iterdir() if file.suffix == SUFFIX))
 
 
 def _distinct(files: Iterable[Input]) -> tuple[Input, ...]:

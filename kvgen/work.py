@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvgen import outdir, wording
+from kvgen.errors import FileProblem
 from kvgen.inputs import Input, Inputs
 
 if TYPE_CHECKING:
     from kvgen.diagnostics import Diagnostic
-    from kvgen.outdir import Package
+    from kvgen.outdir import Comparison
     from kvgen.pipeline import Checked
 
 CLEAN, PROBLEMS = 0, 1
@@ -31,6 +32,7 @@ class Outcome:
 
 
 def check(inputs: Inputs) -> Outcome:
+    inputs.require_some()
     return _judged(_check_all(inputs))
 
 
@@ -64,11 +66,16 @@ class Compile:
     def dry(self) -> bool:
         return self.check or self.diff
 
+    def require_one_purpose(self) -> None:
+        if self.stage is not None and (self.dry or self.prune):
+            raise FileProblem("--emit only prints: leave out --check, --diff and --prune")
+
 
 def compile(inputs: Inputs, asked: Compile) -> Outcome:
     """All files or none: with a problem in one of them nothing is written."""
     from kvgen import stages
 
+    asked.require_one_purpose()
     backends = stages.chosen_backends(asked.backends)
     results = _check_all(inputs)
     judged = _judged(results)
@@ -79,11 +86,14 @@ def compile(inputs: Inputs, asked: Compile) -> Outcome:
         texts = (stages.text(asked.stage, *pair, backends) for pair in sound)
         return replace(judged, out="\n".join(texts))
     packages = tuple(stages.package(program, backends) for _, program in sound)
-    return replace(_into_folder(packages, inputs.whole, asked), diagnostics=judged.diagnostics)
+    found = outdir.compare(asked.output, packages, inputs.whole)
+    if not found.orphans:
+        inputs.require_some()
+    return replace(_settled(found, asked), diagnostics=judged.diagnostics)
 
 
-def _into_folder(packages: tuple[Package, ...], whole: bool, asked: Compile) -> Outcome:
-    found = outdir.compare(asked.output, packages, whole)
+def _settled(found: Comparison, asked: Compile) -> Outcome:
+    """Write and remove what was asked for, and say so."""
     if not asked.dry:
         outdir.write(found)
         if asked.prune:
@@ -100,6 +110,7 @@ def _into_folder(packages: tuple[Package, ...], whole: bool, asked: Compile) -> 
 
 def fmt(inputs: Inputs, check: bool, diff: bool) -> Outcome:
     """Each file that can be read is formatted, whatever the others hold."""
+    inputs.require_some()
     outcomes = tuple(_fmt(file, check, diff) for file in inputs.files)
     return Outcome(
         status=max(outcome.status for outcome in outcomes),

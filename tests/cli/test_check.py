@@ -106,7 +106,7 @@ def test_bytes_that_are_not_utf8_are_a_problem_of_the_file(kvgen):
     ("arguments", "message"),
     [
         (["nosuch.kv"], "nosuch.kv: No such file or directory"),
-        (["empty"], "holds no .kv file"),
+        (["empty"], "there is no .kv file"),
         (["1st.kv"], "`1st` cannot name a Python package"),
         (["my-policy.kv"], "`my-policy` cannot name a Python package"),
         (["class.kv"], "`class` cannot name a Python package"),

@@ -145,6 +145,19 @@ def test_orphans_are_reported_and_pruned(kvgen, files):
     assert kvgen("compile", "--check", ".").exit_code == 0
 
 
+def test_the_last_policy_may_go_too(kvgen, files):
+    folder = files / "policies"
+    folder.mkdir()
+    (files / "good.kv").rename(folder / "good.kv")
+    kvgen("compile", "policies")
+    (folder / "good.kv").unlink()
+    assert "orphan, good.kv" in kvgen("compile", "policies").stderr
+    assert kvgen("compile", "policies", "--prune").exit_code == 0
+    assert not (files / "generated/good").exists()
+    result = kvgen("compile", "policies")
+    assert result.exit_code == 2 and "there is no .kv file" in result.stderr
+
+
 def test_compiling_one_file_orphans_nothing(kvgen, files):
     (files / "bad.kv").unlink()
     kvgen("compile", ".")
@@ -196,6 +209,11 @@ def test_a_stage_is_printed_and_nothing_written(kvgen, files, stage, word):
 def test_a_stage_of_a_bad_file_is_its_problems(kvgen):
     result = kvgen("compile", "--emit", "ir", "-", stdin=BAD)
     assert (result.exit_code, result.stdout) == (1, "")
+
+
+def test_a_stage_has_one_purpose(kvgen):
+    for option in ("--check", "--diff", "--prune"):
+        assert kvgen("compile", "--emit", "ir", option, "good.kv").exit_code == 2
 
 
 def test_only_the_backends_asked_for(kvgen, files):
