@@ -7,8 +7,8 @@ letters left out answers at once, however many names a file declares.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import combinations
 
+_REMEMBERED = 1000
 _LONGEST = 32  # no help beyond: the variants of a word grow with its length
 
 
@@ -18,7 +18,12 @@ class Nearest:
     def __init__(self, words: Iterable[str], letters: int) -> None:
         self._letters = letters
         self._index: dict[str, list[str]] = {}
+        self._answers: dict[
+            str, tuple[int, str] | None
+        ] = {}  # the same mistake is often made again
+        self._longest = 0
         for word in words:
+            self._longest = max(self._longest, len(word))
             for variant in _variants(word.lower(), letters):
                 known = self._index.setdefault(variant, [])
                 if len(known) < 8:  # more words this close to each other help nobody
@@ -31,7 +36,16 @@ class Nearest:
 
     def ranked(self, word: str) -> tuple[int, str] | None:
         """The number of wrong letters (case aside), and the word."""
+        if word not in self._answers:
+            if len(self._answers) >= _REMEMBERED:
+                self._answers.clear()
+            self._answers[word] = self._search(word)
+        return self._answers[word]
+
+    def _search(self, word: str) -> tuple[int, str] | None:
         lower = word.lower()
+        if len(word) > self._longest + self._letters:
+            return None
         best: tuple[int, str] | None = None
         seen: set[str] = set()
         for variant in _variants(lower, self._letters):
@@ -51,12 +65,16 @@ def _tolerated(word: str, letters: int) -> int:
 
 
 def _variants(word: str, letters: int) -> Iterator[str]:
+    """The word, and what is left of it without one letter or two."""
     yield word
     if len(word) > _LONGEST:
         return
-    for count in range(1, min(letters, len(word) - 1) + 1):
-        for left_out in combinations(range(len(word)), count):
-            yield "".join(c for i, c in enumerate(word) if i not in left_out)
+    for i in range(len(word)):
+        one_less = word[:i] + word[i + 1 :]
+        yield one_less
+        if letters > 1:
+            for j in range(i, len(one_less)):
+                yield one_less[:j] + one_less[j + 1 :]
 
 
 def distance(a: str, b: str) -> int:

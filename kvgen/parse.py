@@ -9,17 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from kvgen.diagnostics import Diagnostic, Fix, Label, Problems, shown
-from kvgen.grammar import Grammar, grammar
+from kvgen.grammar import Grammar, Token, grammar
 from kvgen.source import SourceFile, Span
 from kvgen.syntax import File, Word
 from kvgen.tree import build
 from kvgen.words import Words, words
-
-if TYPE_CHECKING:
-    from lark import Token
 
 _NUMBERLIKE = re.compile(r"[+-]?\.?[0-9]")
 _FOREIGN_COMMENTS = ("//", "/*", "--", ";;", "%")
@@ -34,7 +30,7 @@ def parse(source: SourceFile) -> tuple[File, tuple[Diagnostic, ...]]:
 
 
 class _Parser:
-    """One run over one file. `fresh`: the token in hand is the first of its line."""
+    """One run over one file."""
 
     def __init__(self, source: SourceFile, grammar: Grammar, words: Words, out: Problems) -> None:
         self.source, self.words, self.out = source, words, out
@@ -48,7 +44,7 @@ class _Parser:
         self.depth = 0  # of the parser's stack below that keyword
         self.quiet = False  # the clause in hand was guessed: its other mistakes follow from that
         self.skipping = ""  # what is being skipped: "", "line", "clause", "head" or "top"
-        self.fresh = True
+        self.skipped = ""  # the type of the token last skipped
         self.comments: list[Word] = []
 
     def run(self) -> File:
@@ -59,13 +55,10 @@ class _Parser:
 
     def significant(self) -> Iterator[Token]:
         for token in self.grammar.tokens(self.source.text):
-            if token.type == "SPACE":
-                self.fresh = self.fresh or "\n" in token or "\r" in token
-            elif token.type == "COMMENT":
-                self.comments.append(Word(str(token).rstrip(), span(token)))
+            if token.type == "COMMENT":
+                self.comments.append(Word(token.text.rstrip(), token.span))
             else:
                 yield token
-                self.fresh = False
 
     # -- What the grammar allows
 
@@ -74,13 +67,14 @@ class _Parser:
 
     def take(self, token: Token) -> None:
         if self.skipping and not self.ends_skip(token):
+            self.skipped = token.type
             return
         self.skipping = ""
         allowed = self.allowed()
         if token.type in allowed:
             self.feed(token)
         elif "NAME" in allowed and token.type in self.grammar.words:
-            self.feed(self.retyped(token, "NAME"))
+            self.feed(token._replace(type="NAME"))
         else:
             self.mistake(token)
 
@@ -100,12 +94,7 @@ class _Parser:
 
     def insert(self, kind: str, at: Token, text: str = "") -> None:
         """Feed a token that is not in the text, or stands for one that could not be read."""
-        self.feed(self.retyped(at, kind, text))
-
-    def retyped(self, token: Token, kind: str, text: str | None = None) -> Token:
-        from lark import Token as LarkToken
-
-        return LarkToken.new_borrow_pos(kind, str(token) if text is None else text, token)
+        self.feed(at._replace(type=kind, text=text))
 
     def complete(self) -> bool:
         """Whether the clause in hand could end here."""
@@ -116,10 +105,10 @@ class _Parser:
     def ends_skip(self, token: Token) -> bool:
         kind = token.type
         if self.skipping == "line":
-            return self.fresh
+            return token.fresh
         if self.skipping == "top":
             return kind in _DECLARATIONS or (
-                self.fresh and kind == "NAME" and self.words.declaration(token) is not None
+                token.fresh and kind == "NAME" and self.words.declaration(token.text) is not None
             )
         if kind in _ENDS or kind in self.words.any_clause:
             return True
@@ -128,7 +117,11 @@ class _Parser:
         in_repeat = self.clause is not None and self.clause.type == "REPEAT"
         if kind != "NAME" or in_repeat:
             return False
-        return self.fresh or self.words.clause(self.kind, token) is not None
+        behind_number = self.skipped in (
+            "INTEGER",
+            "DECIMAL",
+        )  # no clause has a word of its own there
+        return token.fresh or behind_number or self.words.clause(self.kind, token.text) is not None
 
     # -- Mistakes, by where they stand
 
@@ -155,32 +148,29 @@ class _Parser:
         fix: Fix | None = None,
     ) -> None:
         if not self.quiet:
-            self.out.add(code, message, Label(span(token), label), help, *more, fix=fix)
+            self.out.add(code, message, Label(token.span, label), help, *more, fix=fix)
 
     def symbol(self, token: Token) -> None:
         """A sign that means nothing: leave it out and go on as if it were not there."""
-        if str(token).startswith(_FOREIGN_COMMENTS):
+        if token.text.startswith(_FOREIGN_COMMENTS):
             self.report(
-                "KV106", f"`{shown(token)}` does not begin a comment", token, "not part of the language",
-                "comments begin with `#`", fix=Fix(span(token), "#"),
+                "KV106", f"`{shown(token.text)}` does not begin a comment", token, "not part of the language",
+                "comments begin with `#`", fix=Fix(token.span, "#"),
             )  # fmt: skip
             self.skipping = "line"
             return
-        where = (
-            f"U+{ord(token[0]):04X}"
-            if not token[0].isprintable() or not token[0].isascii()
-            else "it"
-        )
+        sign = token.text[0]
+        what = "it" if sign.isascii() and sign.isprintable() else f"the character U+{ord(sign):04X}"
         self.report(
-            "KV106", f"`{shown(token)}` is not used in the language", token, "not part of the language",
-            f"leave {where} out: words are separated by spaces or line ends alone", fix=Fix(span(token), " "),
+            "KV106", f"`{shown(token.text)}` is not used in the language", token, "not part of the language",
+            f"leave {what} out: words are separated by spaces or line ends alone", fix=Fix(token.span, " "),
         )  # fmt: skip
 
     def unreadable_value(self, token: Token) -> bool:
         """A number or name that is none where one is due: reported, and read as an unknown one."""
         allowed = self.allowed()
         odd = token.type in ("JUNK", "DECIMAL", "INTEGER")
-        if odd and "INTEGER" in allowed and _NUMBERLIKE.match(token):
+        if odd and "INTEGER" in allowed and _NUMBERLIKE.match(token.text):
             self.odd_number(token, "DECIMAL" in allowed)
             self.insert("INTEGER", token)
         elif odd and "NAME" in allowed:
@@ -191,19 +181,19 @@ class _Parser:
         return True
 
     def odd_number(self, token: Token, any_number: bool) -> None:
-        owner = f"`{self.clause}`" if self.clause else "`kvgen`"
-        if token.startswith("-"):
-            code, why = ("KV208" if any_number else "KV201"), "below 1"
-            help = "write a number above 0" if any_number else "write a whole number of 1 or more"
+        owner = f"`{self.clause.text}`" if self.clause else "`kvgen`"
+        if token.text.startswith("-"):
+            code, why = ("KV208" if any_number else "KV201"), "negative"
+            help = "write a number above 0" if any_number else "counts have no sign: write `512`"
         else:
             code, why = ("KV208", "not a number") if any_number else ("KV105", "not a whole number")
             help = "whole numbers are written `512`, `4_096` or `4k` (4096)"
             help = f"write it as `50`, `0.0625` or `1e-3`; {help}" if any_number else help
-        self.report(code, f"{owner} of `{shown(token)}`", token, why, help)
+        self.report(code, f"{owner} of {shown(token.text)}", token, why, help)
 
     def odd_name(self, token: Token) -> None:
         self.report(
-            "KV304", f"`{shown(token)}` is not a name", token, "a name is due here",
+            "KV304", f"`{shown(token.text)}` is not a name", token, "a name is due here",
             "a name is letters, digits and `_`, and begins with a letter: `Local_2`",
         )  # fmt: skip
 
@@ -230,6 +220,7 @@ class _Parser:
             del self.state.state_stack[self.depth :]
             del self.state.value_stack[self.depth - 1 :]
         self.insert("BROKEN", token, keyword)
+        self.skipped = ""
         self.skipping = "clause" if skip else ""
 
     def unfinished(self, found: Token) -> None:
@@ -237,23 +228,23 @@ class _Parser:
         clause = self.clause
         assert clause is not None
         self.report(
-            "KV104", f"`{clause}` is not finished", clause, f"{self.words.expected(self.allowed())} is missing",
-            self.forms(clause), Label(span(found), "but this follows"),
+            "KV104", f"`{clause.text}` is not finished", clause, f"{self.words.expected(self.allowed())} is missing",
+            self.forms(clause), Label(found.span, "but this follows"),
         )  # fmt: skip
-        self.give_up(found, str(clause), skip=False)
+        self.give_up(found, clause.text, skip=False)
         self.quiet = False
 
     def word(self, token: Token) -> None:
         """A word where it means nothing: a misspelt option or clause, or one too many."""
-        option = self.words.option(self.allowed(), token)
-        clause = self.words.clause(self.kind, token)
+        option = self.words.option(self.allowed(), token.text)
+        clause = self.words.clause(self.kind, token.text)
         whole = self.complete()
-        as_clause = whole and (self.fresh or self.clause is None or clause is not None)
+        as_clause = whole and (token.fresh or self.clause is None or clause is not None)
         if option and not (as_clause and clause and clause[0] < option[0]):
             self.misspelt_option(token, option[1])
         elif as_clause:
             self.unknown_clause(token, clause[1] if clause else None)
-        elif not whole and self.fresh:
+        elif not whole and token.fresh:
             self.unfinished(token)
             self.take(token)
         else:
@@ -261,8 +252,8 @@ class _Parser:
 
     def misspelt_option(self, token: Token, option: str) -> None:
         self.report(
-            "KV102", f"unknown word `{shown(token)}` in `{self.clause}`", token, f"did you mean `{option}`?",
-            f"write `{option}`", fix=Fix(span(token), option),
+            "KV102", f"unknown word `{shown(token.text)}` in `{self.clause.text}`", token, f"did you mean `{option}`?",
+            f"write `{option}`", fix=Fix(token.span, option),
         )  # fmt: skip
         self.insert(self.words.types[option], token, option)
 
@@ -270,10 +261,10 @@ class _Parser:
         known = ", ".join(f"`{word}`" for word in self.words.clauses[self.kind])
         self.quiet = False
         self.report(
-            "KV101", f"unknown clause `{shown(token)}`", token,
+            "KV101", f"unknown clause `{shown(token.text)}`", token,
             f"did you mean `{near}`?" if near else f"no clause of a {self.kind}",
             f"write `{near}`" if near else f"the clauses of a {self.kind} are {known}",
-            fix=Fix(span(token), near) if near else None,
+            fix=Fix(token.span, near) if near else None,
         )  # fmt: skip
         if near:
             self.insert(self.words.types[near], token, near)
@@ -282,17 +273,23 @@ class _Parser:
             self.give_up(token, "")
 
     def unknown_word(self, token: Token) -> None:
-        clause = self.clause
-        due = f"{self.words.expected(self.allowed())} is due here"
-        self.report(
-            "KV102", f"unknown word `{shown(token)}` in `{clause}`", token, due, self.forms(clause)
-        )
+        """A word that is like none that may stand here."""
+        clause, allowed = self.clause, self.allowed()
+        if "COMMA" in allowed:
+            due, fix = (
+                "a `,` is due before it",
+                Fix(Span(token.span.start, token.span.start), ", "),
+            )
+        else:
+            due, fix = f"{self.words.expected(allowed)} is due here", None
+        message = f"unknown word `{shown(token.text)}` in `{clause.text}`"
+        self.report("KV102", message, token, due, self.forms(clause), fix=fix)
         self.skip_clause(token)
 
     def unexpected(self, token: Token) -> None:
-        after = f"after `{self.clause}`" if self.clause else f"in a {self.kind}"
+        after = f"after `{self.clause.text}`" if self.clause else f"in a {self.kind}"
         self.report(
-            "KV103", f"`{shown(token)}` does not belong here", token, f"not expected {after}",
+            "KV103", f"`{shown(token.text)}` does not belong here", token, f"not expected {after}",
             self.forms(self.clause),
         )  # fmt: skip
         self.skip_clause(token)
@@ -302,13 +299,13 @@ class _Parser:
         if self.complete():
             self.skipping = "clause"
         else:
-            self.give_up(token, str(self.clause))
+            self.give_up(token, self.clause.text)
 
     def other_kind(self, token: Token) -> None:
         other = "model" if self.kind == "policy" else "policy"
         self.quiet = False
         self.report(
-            "KV114", f"`{token}` is a clause of a {other}", token, f"this is a {self.kind}",
+            "KV114", f"`{token.text}` is a clause of a {other}", token, f"this is a {self.kind}",
             f"move it to a {other}, or leave it out", self.opened(),
         )  # fmt: skip
         self.give_up(token, "")
@@ -321,7 +318,7 @@ class _Parser:
         assert self.opening is not None
         self.report(
             "KV109", f"the {self.kind} is not closed", self.opening, "this brace is never closed",
-            "write a `}` after its last clause", Label(span(token), "needed before this"),
+            "write a `}` after its last clause", Label(token.span, "needed before this"),
         )  # fmt: skip
         self.insert("RBRACE", token)
         if token.type in _DECLARATIONS:
@@ -329,24 +326,24 @@ class _Parser:
 
     def opened(self) -> Label:
         assert self.head is not None
-        return Label(span(self.head), f"the {self.kind} begins here")
+        return Label(self.head.span, f"the {self.kind} begins here")
 
     def forms(self, clause: Token | None) -> str:
         """How the clause in hand is written."""
-        forms = self.words.forms.get(str(clause), ()) if clause is not None else ()
+        forms = self.words.forms.get(clause.text, ()) if clause is not None else ()
         if not forms:
             return f"a {self.kind} holds clauses only, then `}}`"
-        return f"`{clause}` is written " + " or ".join(f"`{form}`" for form in forms)
+        return f"`{clause.text}` is written " + " or ".join(f"`{form}`" for form in forms)
 
     # -- In a head
 
     def in_head(self, token: Token) -> None:
         if "NAME" in self.allowed():
             self.no_name(token)
-        elif "FROM" in self.allowed() and self.words.is_from(token):
+        elif "FROM" in self.allowed() and self.words.is_from(token.text):
             self.report(
-                "KV113", f"unknown word `{shown(token)}`", token, "did you mean `from`?", "write `from`",
-                fix=Fix(span(token), "from"),
+                "KV113", f"unknown word `{shown(token.text)}`", token, "did you mean `from`?", "write `from`",
+                fix=Fix(token.span, "from"),
             )  # fmt: skip
             self.insert("FROM", token, "from")
         else:
@@ -366,7 +363,7 @@ class _Parser:
         head = "policy Name from Other {" if self.kind == "policy" else "model Name {"
         if not self.quiet:
             self.report(
-                "KV113", f"`{shown(token)}` does not belong in the head of a {self.kind}", token,
+                "KV113", f"`{shown(token.text)}` does not belong in the head of a {self.kind}", token,
                 "`{` is due here", f"write `{head}`", self.opened(),
             )  # fmt: skip
         if kind not in _ENDS and kind not in self.words.any_clause and kind != "LBRACE":
@@ -386,13 +383,13 @@ class _Parser:
     # -- Outside of declarations
 
     def at_top(self, token: Token) -> None:
-        declaration = self.words.declaration(token)
+        declaration = self.words.declaration(token.text)
         if "INTEGER" in self.allowed():
             self.no_version(token)
         elif token.type == "RBRACE":
             self.report(
                 "KV110", "this `}` closes nothing", token, "no policy or model is open", "leave it out",
-                fix=Fix(span(token), ""),
+                fix=Fix(token.span, ""),
             )  # fmt: skip
         elif token.type == "KVGEN":
             self.report(
@@ -402,8 +399,8 @@ class _Parser:
             self.skipping = "top"
         elif declaration:
             self.report(
-                "KV107", f"unknown word `{shown(token)}`", token, f"did you mean `{declaration}`?",
-                f"write `{declaration}`", fix=Fix(span(token), declaration),
+                "KV107", f"unknown word `{shown(token.text)}`", token, f"did you mean `{declaration}`?",
+                f"write `{declaration}`", fix=Fix(token.span, declaration),
             )  # fmt: skip
             self.insert(self.words.types[declaration], token, declaration)
         else:
@@ -421,12 +418,12 @@ class _Parser:
         kind = "policy" if token.type in self.grammar.clauses["policy"] else "model"
         if token.type in self.words.any_clause:
             self.report(
-                "KV108", f"`{token}` is outside of any {kind}", token, "no policy or model is open here",
+                "KV108", f"`{token.text}` is outside of any {kind}", token, "no policy or model is open here",
                 f"clauses stand in a {kind}: write `{kind} Name {{` before them, or drop a `}}` too many",
             )  # fmt: skip
         else:
             self.report(
-                "KV107", f"`{shown(token)}` begins neither a policy nor a model", token, "not a declaration",
+                "KV107", f"`{shown(token.text)}` begins neither a policy nor a model", token, "not a declaration",
                 "a file holds `policy Name { ... }` and `model Name { ... }`",
             )  # fmt: skip
         self.skipping = "top"
@@ -453,15 +450,8 @@ class _Parser:
             self.no_version(end)
 
     def end_token(self) -> Token:
-        from lark import Token as LarkToken
-
         end = len(self.source.text)
-        return LarkToken("$END", "", start_pos=end, end_pos=end)
+        return Token("$END", "", end, end, True)
 
     def end_of_file(self) -> object:
         return self.state.feed_token(self.end_token(), is_end=True)
-
-
-def span(token: Token) -> Span:
-    assert token.start_pos is not None and token.end_pos is not None
-    return Span(token.start_pos, token.end_pos)

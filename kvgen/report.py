@@ -84,8 +84,9 @@ def _name(one: Diagnostic) -> str:
 
 
 def _json(diagnostics: Sequence[Diagnostic], colour: bool) -> str:
-    """One array; offsets count characters after a byte order mark, lines and columns count from 1."""
-    return json.dumps([_record(one) for one in diagnostics], indent=2) + "\n"
+    """One array, a problem a line; offsets count characters after a byte order mark, lines and columns count from 1."""
+    records = ",\n".join(json.dumps(_record(one)) for one in diagnostics)
+    return f"[\n{records}\n]\n" if records else "[]\n"
 
 
 def _record(one: Diagnostic) -> dict[str, object]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
+from kvgen.grammar import Token
 from kvgen.source import Span
 from kvgen.syntax import Clause, Declaration, File, Word
 
 if TYPE_CHECKING:
-    from lark import Token, Tree
+    from lark import Tree
 
     Node = Tree[Token]
 
@@ -18,33 +19,34 @@ def build(tree: object, comments: tuple[Word, ...]) -> File:
     version, span = None, Span(0, 0)
     if nodes and nodes[0].data == "version":
         keyword, number = _tokens(nodes[0])
-        version, span = _word(number), Span(_span(keyword).start, _span(number).end)
+        version, span = _word(number), Span(keyword.start, number.end)
         nodes = nodes[1:]
     return File(version, span, tuple(_declaration(node) for node in nodes), comments)
 
 
 def _declaration(node: Node) -> Declaration:
-    tokens = [child for child in node.children if isinstance(child, str)]
-    clauses = tuple(_clause(cast("Node", c)) for c in node.children if not isinstance(c, str))
-    keyword, name, *parent, opening, closing = tokens
+    children = cast("list[Node | Token]", node.children)
+    brace = next(i for i, child in enumerate(children) if getattr(child, "type", "") == "LBRACE")
+    keyword, name, *parent, opening = cast("list[Token]", children[: brace + 1])
+    closing = cast("Token", children[-1])
     return Declaration(
         kind=str(node.data),
-        span=Span(_span(keyword).start, _span(closing).end),
+        span=Span(keyword.start, closing.end),
         name=_word(name),
         parent=_word(parent[1]) if parent else None,
-        opening=_span(opening),
-        closing=_span(closing),
-        clauses=clauses,
+        opening=opening.span,
+        closing=closing.span,
+        clauses=tuple(_clause(child) for child in children[brace + 1 : -1]),
     )
 
 
-def _clause(node: Node) -> Clause:
+def _clause(node: Node | Token) -> Clause:
+    if isinstance(node, Token):  # BROKEN
+        return Clause(node.text, node.span, node.span, broken=True)
     keyword, *rest = _tokens(node)
-    start = _span(keyword)
-    if node.data == "broken":
-        return Clause(str(keyword), start, start, broken=True)
-    span = Span(start.start, _span(rest[-1]).end if rest else start.end)
-    return Clause(str(keyword), span, start, tuple(_word(token) for token in rest))
+    start = keyword.span
+    span = Span(start.start, rest[-1].end if rest else start.end)
+    return Clause(keyword.text, span, start, tuple(_word(token) for token in rest))
 
 
 def _tokens(node: Node) -> list[Token]:
@@ -52,9 +54,4 @@ def _tokens(node: Node) -> list[Token]:
 
 
 def _word(token: Token) -> Word:
-    return Word(str(token), _span(token))
-
-
-def _span(token: Token) -> Span:
-    assert token.start_pos is not None and token.end_pos is not None
-    return Span(token.start_pos, token.end_pos)
+    return Word(token.text, Span(token.start, token.end))

@@ -106,7 +106,7 @@ def _index(options: tuple[str, ...]) -> Nearest:
 @lru_cache(maxsize=1)
 def words() -> Words:
     known = grammar()
-    types = {spelling: kind for kind, spelling in known.words.items()}
+    types = known.types
     clauses = {
         kind: tuple(word for word in FORMS if types[word] in first)
         for kind, first in known.clauses.items()

@@ -1,0 +1,20 @@
+"""The garbage collector, out of the way while a file is read."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """A megabyte of policies is a million values in no circle: the collector would visit them all again and again and
+    free none, for as long as the reading itself takes."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
