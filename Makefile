@@ -19,7 +19,7 @@ demo: $(VENV)/.model
 	$(PY) examples/demo.py
 
 test: $(VENV)/.dev $(VENV)/.model $(VENV)/.oracle
-	$(PY) -m pytest -q -n 2 --dist worksteal $(ARGS)
+	$(PY) -m pytest -q -n auto --maxprocesses 8 --dist worksteal $(ARGS)
 
 bench: $(VENV)/.dev
 	$(PY) -m bench
@@ -34,6 +34,7 @@ lint: $(VENV)/.dev
 # -- Set-up. A file a step, so that each is done once; a change of pyproject.toml repeats them.
 
 $(PY):
+	@echo "setting up $(VENV): some minutes the first time, torch is large"
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.base: pyproject.toml | $(PY)
