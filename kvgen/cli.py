@@ -17,6 +17,7 @@ from kvgen.errors import FileProblem
 FORMATS = ("full", "concise", "json", "github")
 STAGES = ("syntax", "ir", "plan", "code")
 TOPICS = ("clauses", "kernels", "backends", "codes")
+PICTURES = ("svg", "html", "text")
 SHELLS = ("bash", "zsh", "fish")
 
 
@@ -119,6 +120,23 @@ def explain(what: str) -> NoReturn:
     from kvgen import listing, work
 
     console.finish(work.Outcome(out=listing.page(what)))
+
+
+@main.command()
+@click.argument("path", metavar="POLICY")
+@click.option("--policy", "only", metavar="NAME", help="Of a file with several, this one.")
+@click.option("--format", "style", type=click.Choice(PICTURES), help="Default: by -o, else text.")
+@click.option("--report", type=to_file, metavar="FILE", help="What `kvgen verify` said, for html.")
+@click.option("-o", "--output", type=to_file, metavar="FILE", help="Default: standard output.")
+@in_name
+def draw(path: str, name: str | None, **asked: Any) -> NoReturn:
+    """Draw what queries see, what the cache holds, what a token costs.
+
+    POLICY is a policy file, or a folder to be drawn into the folder -o.
+    """
+    from kvgen import inputs, work_draw
+
+    console.finish(work_draw.draw(inputs.collect([path], name), work_draw.Draw(**asked)))
 
 
 @main.command("list")
