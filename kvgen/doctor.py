@@ -19,6 +19,8 @@ from typing import Any
 
 from kvgen import __version__, header, manifest
 from kvgen.errors import FileProblem
+from kvgen.manifest import Entry
+from kvgen.pipeline import format_bytes
 
 COMPILERS = ("c++", "g++", "clang++")
 
@@ -148,25 +150,39 @@ def _openmp() -> str | None:
 
 
 def drift(folder: Path) -> Iterator[Finding]:
-    """Files that are not as kvgen wrote them. Whether a policy changed since, `kvgen compile --check` knows."""
+    """What is no longer as kvgen would write it. Sources are looked for beside the folder and in policies/ there."""
     what = folder.name
     if not (folder / manifest.NAME).is_file():
         yield Finding(what, State.ABSENT, f"{folder} has no {manifest.NAME}: nothing compiled yet")
         return
     try:
         recorded = manifest.load((folder / manifest.NAME).read_text(encoding="utf-8"))
-    except FileProblem as error:
-        yield Finding(what, State.WRONG, str(error))
+    except FileProblem as problem:
+        yield Finding(what, State.WRONG, str(problem))
         return
-    files = [folder / name / file for name, entry in recorded.items() for file in entry.files]
-    missing = [path for path in files if not path.is_file()]
-    edited = [path for path in files if path.is_file() and not _intact(path)]
-    yield from (Finding(what, State.WRONG, f"{path} is missing") for path in missing)
-    yield from (Finding(what, State.WRONG, f"{path} was edited by hand") for path in edited)
-    if not missing and not edited:
-        text = f"{len(recorded)} packages, {len(files)} files, as kvgen wrote them"
+    wrong = [text for name, entry in recorded.items() for text in _drifted(folder, name, entry)]
+    yield from (Finding(what, State.WRONG, text) for text in wrong)
+    if not wrong:
+        count = sum(len(entry.files) for entry in recorded.values())
+        text = f"{len(recorded)} packages, {count} files, as kvgen writes them"
         yield Finding(what, State.GOOD, text)
 
 
-def _intact(path: Path) -> bool:
-    return header.intact(path.read_text(encoding="utf-8", errors="replace"))
+def _drifted(folder: Path, name: str, entry: Entry) -> Iterator[str]:
+    for file in entry.files:
+        path = folder / name / file
+        if not path.is_file():
+            yield f"{path} is missing"
+        elif not header.intact(path.read_text(encoding="utf-8", errors="replace")):
+            yield f"{path} was edited by hand"
+    if entry.codegen != header.CODEGEN:
+        yield f"{folder / name} was written with other templates, of kvgen {entry.kvgen}"
+    for home in (folder.parent, folder.parent / "policies"):
+        source = home / entry.source_name
+        if source.is_file() and _source_hash(source) != entry.source:
+            yield f"{source} changed since {folder / name} was written"
+
+
+def _source_hash(path: Path) -> str | None:
+    text, _ = format_bytes(path.read_bytes(), path.name)
+    return None if text is None else header.digest(text)

@@ -59,6 +59,9 @@ def test_doctor_finds_drift(kvgen, tmp_path):
     assert kvgen("compile", "a.kv").exit_code == 0
     (good,) = doctor.drift(tmp_path / "generated")
     assert good.state is doctor.State.GOOD
+    (tmp_path / "a.kv").write_text(GOOD.replace("16", "17"))
+    (wrong,) = doctor.drift(tmp_path / "generated")
+    assert wrong.state is doctor.State.WRONG and "a.kv changed since" in wrong.text
     with (tmp_path / "generated/a/__init__.py").open("a") as file:
         file.write("# mine\n")
     result = kvgen("doctor")
