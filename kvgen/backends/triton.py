@@ -82,7 +82,9 @@ TARGETS = (
     Target("gfx942", 64 << 10, 304, 5.3),  # MI300X
     Target("gfx950", 160 << 10, 256, 8.0),  # MI355X
 )
-INTERPRETER = Target("interpreter", 1 << 30, 4, 0.0)  # small tiles, a few splits: each way through a kernel is short
+INTERPRETER = Target(
+    "interpreter", 1 << 30, 4, 0.0
+)  # small tiles, a few splits: each way through a kernel is short
 
 # By target and largest head dim: (keys, warps, stages) of a decode step on two-byte elements. Bytes in flight decide,
 # as long as three programs fit a multiprocessor; AMD has no asynchronous copies worth a third buffer.
@@ -194,7 +196,9 @@ def plan(policy: CachePolicy, stem: str) -> TritonPlan:
     window, chunk, sinks = limits(policy)
     ring = isinstance(storage, Ring)
     slack = storage.slack_slots if isinstance(storage, Ring) else 0
-    alike = chunk is None or window is None or chunk <= window  # one limit decides, so the newest are what is seen
+    alike = (
+        chunk is None or window is None or chunk <= window
+    )  # one limit decides, so the newest are what is seen
     return TritonPlan(
         policy=policy.name,
         constants=constants(policy, stem),
@@ -253,7 +257,9 @@ def constants(policy: CachePolicy, stem: str) -> tuple[Constant, ...]:
         found.append(("SLOTS", ring + sinks, ""))
     if policy.scores.softcap is not None:
         found.append(("SOFTCAP", policy.scores.softcap, "softcap"))
-    return tuple(Constant(name, value, cited(policy, stem, clause)) for name, value, clause in found)
+    return tuple(
+        Constant(name, value, cited(policy, stem, clause)) for name, value, clause in found
+    )
 
 
 def cited(policy: CachePolicy, stem: str, clause: str) -> str:
@@ -277,7 +283,9 @@ def plan_rows(policy: CachePolicy) -> tuple[PlanRow, ...]:
     for target in (*TARGETS, INTERPRETER):
         for size in (2, 4):
             key = f'("{target.name}", {size})'
-            rows.append(PlanRow(key, decode_plan(policy, target, size), window_plan(policy, target, size)))
+            rows.append(
+                PlanRow(key, decode_plan(policy, target, size), window_plan(policy, target, size))
+            )
     return tuple(rows)
 
 
@@ -310,7 +318,11 @@ def most_seen(policy: CachePolicy) -> int | None:
     storage = policy.storage
     if isinstance(storage, Ring):
         return model.ring_slots(policy.retention, storage)
-    known = [n for n in (*limits(policy)[:2], storage.slots if isinstance(storage, Fixed) else None) if n is not None]
+    known = [
+        n
+        for n in (*limits(policy)[:2], storage.slots if isinstance(storage, Fixed) else None)
+        if n is not None
+    ]
     return min(known) if known else None
 
 
@@ -318,7 +330,8 @@ def backward_rows(policy: CachePolicy) -> tuple[BackwardRow, ...]:
     tables = WINDOW_TILES, KEY_GRADIENT_TILES, QUERY_GRADIENT_TILES
     return tuple(
         BackwardRow(
-            f'("{target.name}", {size})', *(tile_plan(table, policy, target, size) for table in tables)
+            f'("{target.name}", {size})',
+            *(tile_plan(table, policy, target, size) for table in tables),
         )
         for target in (*TARGETS, INTERPRETER)
         for size in (2, 4)
@@ -329,7 +342,9 @@ def window_plan(policy: CachePolicy, target: Target, size: int) -> TilePlan:
     return tile_plan(WINDOW_TILES, policy, target, size)
 
 
-def tile_plan(table: dict[str, dict[int, tuple[int, ...]]], policy: CachePolicy, target: Target, size: int) -> TilePlan:
+def tile_plan(
+    table: dict[str, dict[int, tuple[int, ...]]], policy: CachePolicy, target: Target, size: int
+) -> TilePlan:
     rows, keys, warps, stages, edge_stages = fitted(table[target.name], policy)
     if size == 4 and target is not INTERPRETER:  # three-pass products hold each operand twice
         rows, keys, stages = max(16, rows // 2), max(16, keys // 2), 1
@@ -354,7 +369,10 @@ def up(n: int, multiple: int) -> int:
 
 def words(plan: TritonPlan) -> dict[str, object]:
     """Fragments of code that follow from the flags."""
-    padded_keys, padded_values = block(plan.key_dim) != plan.key_dim, block(plan.value_dim) != plan.value_dim
+    padded_keys, padded_values = (
+        block(plan.key_dim) != plan.key_dim,
+        block(plan.value_dim) != plan.value_dim,
+    )
     return {
         "and_key": " & (d < KEY_DIM)" if padded_keys else "",
         "and_value": " & (e < VALUE_DIM)" if padded_values else "",
@@ -363,16 +381,20 @@ def words(plan: TritonPlan) -> dict[str, object]:
         "only_value": ", mask=e < VALUE_DIM, other=0.0" if padded_values else "",
         "only_part": ", mask=e < VALUE_DIM" if padded_values else "",
         "slots": "SLOTS" if plan.ring else "columns" if plan.stateless else "slots",
-                "plus_sinks": " + SINKS" if plan.sinks else "",
-        "less_sinks": " - SINKS" if plan.sinks else "",
+        "plus_sinks": " + SINKS" if plan.sinks else "",
         "sinks_aside": ", sinks aside" if plan.sinks else "",
         "low_of_first": low_of(plan, "first"),
         "low_of_oldest": low_of(plan, "oldest"),
         "low_of_newest": low_of(plan, "after - 1"),
         "window_low_of_oldest": low_of(plan, "oldest"),
         "window_low_of_newest": low_of(plan, "newest"),
-        "ring_clean_slot": "tl.maximum(ring_clean - SINKS, 0)" if plan.sinks else "ring_clean",
-        "a_slot": "tl.maximum(a - SINKS, 0)" if plan.sinks else "a",
+        "wrap": "ring_clean + SLOTS - slot_of(ring_clean)"
+        if plan.sinks
+        else "ring_clean + RING - ring_clean % RING",
+        "b_slot": "SINKS" if plan.sinks else "0",
+        "kept": "(p < SINKS) | (p >= end - RING)" if plan.sinks else "p >= end - RING",
+        "window_sources": window_sources(plan),
+        "sink_tokens": sink_tokens(plan),
         "used": used(plan),
         "rest": rest(plan),
         "slot_of": slot_of(plan),
@@ -380,6 +402,16 @@ def words(plan: TritonPlan) -> dict[str, object]:
         "high_of_first": high_of(plan, "low"),
         "seen_by_keys": seen_by_keys(plan),
     }
+
+
+def window_sources(plan: TritonPlan) -> str:
+    if plan.ring:
+        return "the ring as it was before them, and themselves: two sources"
+    return "their own sequence" if plan.stateless else "the planes that already hold them"
+
+
+def sink_tokens(plan: TritonPlan) -> int:
+    return next((int(constant.value) for constant in plan.constants if constant.name == "SINKS"), 0)
 
 
 def low_of(plan: TritonPlan, query: str) -> str:
@@ -403,7 +435,9 @@ def seen_by_keys(plan: TritonPlan) -> str:
 def used(plan: TritonPlan) -> str:
     if plan.chunked:
         return "tl.where(after > 0, (after - 1) % CHUNK + 1, 0)"
-    return "tl.minimum(tl.maximum(after, SINKS), SLOTS)" if plan.sinks else "tl.minimum(after, RING)"
+    return (
+        "tl.minimum(tl.maximum(after, SINKS), SLOTS)" if plan.sinks else "tl.minimum(after, RING)"
+    )
 
 
 def rest(plan: TritonPlan) -> str:
@@ -418,14 +452,22 @@ def slot_of(plan: TritonPlan) -> tuple[str, ...]:
     if not plan.ring:
         return ("return position",)
     if plan.sinks:
-        return ("ring = tl.maximum(position - SINKS, 0) % RING + SINKS", "return tl.where(position < SINKS, position, ring)")
+        return (
+            "ring = tl.maximum(position - SINKS, 0) % RING + SINKS",
+            "return tl.where(position < SINKS, position, ring)",
+        )
     return ("return position % RING",)
 
 
 def context(plan: TritonPlan) -> dict[str, object]:
     """What a template sees: the plan's fields, its flags and the words that follow."""
     fields = {field: getattr(plan, field) for field in plan.__dataclass_fields__}
-    flags = {"limited": plan.limited, "wraps": plan.wraps, "linear": plan.linear}
+    flags = {
+        "limited": plan.limited,
+        "chunk_in_window": plan.windowed and plan.chunked,
+        "wraps": plan.wraps,
+        "linear": plan.linear,
+    }
     named = {"name": names(plan.policy), "module": modules(plan.policy), "summary": summary(plan)}
     return {**fields, **flags, **named, **words(plan)}
 

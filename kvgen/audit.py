@@ -1,0 +1,478 @@
+"""Compile every emitted Triton kernel for every target, on a machine without a GPU, and hold the result against a budget.
+
+Needs triton (its wheel brings ptxas, cuobjdump and LLVM for AMD), never a driver. What a figure means stands at `Figures`;
+the budget is audit_budget.json beside this file.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from kvgen.backends import triton as plans
+from kvgen.emit import emit
+from kvgen.ir import CachePolicy, Program, Ring, Stateless
+from kvgen.plan import plan
+from kvgen.spell import modules, names
+
+BUDGET = Path(__file__).with_name("audit_budget.json")
+TARGETS = {target.name: target for target in plans.TARGETS}
+MATRIX = {  # by target family: what a loop's matrix instructions are called, the widest first
+    "sm": ("UTCHMMA", "UTCQMMA", "HGMMA", "HMMA", "FFMA"),
+    "gfx": ("v_mfma",),
+}
+VERIFY_COLUMNS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One kernel of one policy for one target."""
+
+    policy: str
+    kernel: str
+    target: str
+    launch: Any  # the emitted package's Kernel: a function and its constants
+    types: dict[str, str]  # of its arguments
+
+    @property
+    def title(self) -> str:
+        return f"{self.policy} {self.kernel} {self.target}"
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What a compiled kernel is made of.
+
+    `load_bytes`: the narrowest load of keys or values in the main loop, the clean one; 0 without such a loop.
+    `instructions`: of that loop, the shortest backward jump with matrix instructions in it.
+    `seconds`: processor time of a cold compilation.
+    """
+
+    policy: str
+    kernel: str
+    target: str
+    registers: int
+    spill_bytes: int
+    stack_bytes: int
+    shared_bytes: int
+    shared_limit: int
+    load_bytes: int
+    matrix: str
+    instructions: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A figure beyond its budget."""
+
+    policy: str
+    kernel: str
+    target: str
+    what: str
+    found: float | str
+    allowed: float | str
+
+    def __str__(self) -> str:
+        return f"{self.policy} {self.kernel} {self.target}: {self.what} {self.found}, allowed {self.allowed}"
+
+
+# -- what to compile
+
+
+def jobs(program: Program, targets: tuple[str, ...], folder: Path) -> Iterator[Job]:
+    """Every kernel of a program for these targets; its package is written to `folder`, to be imported from there."""
+    for path, text in emit(plan(program, ("triton",))).items():
+        file = folder / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    sys.path.insert(0, str(folder))
+    try:
+        for policy in program.policies:
+            module = importlib.import_module(f"{program.stem}.{modules(policy.name)['triton']}")
+            kernels = getattr(module, names(policy.name)["triton"])
+            for target in targets:
+                yield from policy_jobs(policy, kernels, target)
+    finally:
+        sys.path.remove(str(folder))
+
+
+def policy_jobs(policy: CachePolicy, kernels: Any, target: str) -> Iterator[Job]:
+    for name, launch, parts in _launches(policy, kernels, target):
+        types = {argument: _type(argument, policy, parts) for argument in launch.function.arg_names}
+        yield Job(policy.name, name, target, launch, types)
+
+
+def _launches(policy: CachePolicy, kernels: Any, target: str) -> Iterator[tuple[str, Any, bool]]:
+    """(name, kernel, whether `out` holds parts for `merge`)."""
+    import torch
+
+    dtype = getattr(torch, policy.dtype.torch_name)
+    scale = policy.scores.scale or policy.heads.key_dim**-0.5
+    if isinstance(policy.storage, Stateless):
+        own = kernels.ahead(target)
+        yield "window", own.window_kernel(scale, dtype), False
+        yield "delta", own.delta_kernel(False, dtype), False
+        if kernels.sinks:
+            yield "sink_gradients", own.sink_kernel(scale, dtype), False
+        yield "key_gradients", own.key_kernel(scale, dtype), False
+        yield "query_gradients", own.query_kernel(scale, dtype), False
+        return
+    own = kernels.ahead(target, dtype)
+    yield "append_step", own.step_kernel(1, False, False), False
+    yield "append_columns", own.columns_kernel(True, True), False
+    for columns in (1, verify_columns(policy)):
+        kernel, _ = own.decode_kernel(columns, False, False, scale, dtype)
+        parts = kernel.constants["SPLITS"] > 1
+        yield "decode" if columns == 1 else "verify", kernel, parts
+        if parts and columns == 1:
+            yield "merge", own.merge_kernel(1, dtype), False
+        if verify_columns(policy) == 1:
+            break
+    yield "window", own.window_kernel(True, True, scale, dtype), False
+
+
+def verify_columns(policy: CachePolicy) -> int:
+    """Columns of the verify kernel looked at: as many as may stand in storage at once, of those the usual."""
+    slack = policy.storage.slack_slots if isinstance(policy.storage, Ring) else VERIFY_COLUMNS
+    return min(VERIFY_COLUMNS, slack + 1)
+
+
+ELEMENTS = {"f32": "fp32", "f16": "fp16", "bf16": "bf16"}
+NUMBERS = {"places": "*i32", "lengths": "*i32", "slots": "i32", "columns": "i32"}
+FLOATS = {
+    "sink_logits",
+    "lse",
+    "parts",
+    "logs",
+    "deltas",
+    "d_lse",
+    "d_logits",
+    "sink_d_keys",
+    "sink_d_values",
+}
+
+
+def _type(argument: str, policy: CachePolicy, parts: bool) -> str:
+    if argument.isupper():
+        return "constexpr"
+    if argument in NUMBERS:
+        return NUMBERS[argument]
+    if argument in FLOATS or (argument == "out" and parts):
+        return "*fp32"
+    return f"*{ELEMENTS[policy.dtype.value]}"
+
+
+# -- compiling
+
+
+def compile_job(job: Job) -> Figures:
+    """Compile as the JIT would for 16-byte aligned tensors and read the result."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    amd = job.target.startswith("gfx")
+    options = {name: value for name, value in job.launch.constants.items() if not name.isupper()}
+    constants = {name: value for name, value in job.launch.constants.items() if name.isupper()}
+    order = job.launch.function.arg_names
+    facts = [["tt.divisibility", 16], *([["tt.pointer_range", 32]] if amd else [])]
+    pointers = [name for name, kind in job.types.items() if kind.startswith("*")]
+    source = ASTSource(
+        fn=job.launch.function,
+        signature=job.types,
+        constexprs={(order.index(name),): value for name, value in constants.items()},
+        attrs={(order.index(name),): facts for name in pointers},
+    )
+    target = GPUTarget("hip", job.target, 64) if amd else GPUTarget("cuda", int(job.target[3:]), 32)
+    begin = _processor_seconds()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of triton's own making, about its own API
+        compiled = triton.compile(source, target=target, options=options)
+    seconds = _processor_seconds() - begin
+    read = _read_gcn if amd else _read_sass
+    return Figures(
+        policy=job.policy,
+        kernel=job.kernel,
+        target=job.target,
+        shared_bytes=compiled.metadata.shared,
+        shared_limit=TARGETS[job.target].shared_bytes,
+        seconds=round(seconds, 2),
+        **read(compiled.asm),
+    )
+
+
+def _processor_seconds() -> float:
+    """Of this process and the assemblers it ran: what else a machine does must not change the verdict."""
+    spent = os.times()
+    return spent.user + spent.system + spent.children_user + spent.children_system
+
+
+def _read_sass(asm: Any) -> dict[str, Any]:
+    """Figures of a cubin, from the tools in triton's wheel."""
+    import triton
+
+    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(asm["cubin"])
+        file.flush()
+        usage, text = (
+            subprocess.run(
+                [tool, flag, file.name], capture_output=True, text=True, check=True
+            ).stdout
+            for flag in ("-res-usage", "-sass")
+        )
+    numbers = {name: int(value) for name, value in re.findall(r"(REG|STACK|LOCAL):(\d+)", usage)}
+    found = re.findall(r"/\*([0-9a-f]{4,})\*/\s+(.*?);", text)
+    lines = [(int(address, 16), line) for address, line in found if not line.startswith("NOP")]
+    loop = _main_loop(
+        lines, "sm", r"\bBRA(?:\.\S+)?\s.*?(0x[0-9a-f]+)", lambda place: int(place, 16)
+    )
+    loads = [line for line in loop if re.search(r"\bLDGSTS|\bLDG\b|\bLDG\.", line)]
+    spilled = sum(bool(re.search(r"\b(LDL|STL)\b|\b(LDL|STL)\.", line)) for _, line in lines)
+    return {
+        "registers": numbers["REG"],
+        "spill_bytes": 4 * spilled,
+        "stack_bytes": numbers["STACK"] + numbers["LOCAL"],
+        "load_bytes": min(map(_sass_bytes, loads), default=0),
+        "matrix": _matrix([line for _, line in lines], "sm"),
+        "instructions": len(loop),
+    }
+
+
+def _sass_bytes(line: str) -> int:
+    """A load without a size is of 4 bytes."""
+    sizes = {".128": 16, ".64": 8, ".U16": 2, ".S16": 2, ".U8": 1, ".S8": 1}
+    operation = line.split()[0] if not line.startswith("@") else line.split()[1]
+    return next(
+        (
+            size
+            for name, size in sizes.items()
+            if operation.endswith(name) or f"{name}." in operation
+        ),
+        4,
+    )
+
+
+def _read_gcn(asm: Any) -> dict[str, Any]:
+    """Figures of AMD's assembly text."""
+    text = asm["amdgcn"]
+
+    def number(name: str) -> int:
+        found = re.search(rf"\.{name}:\s+(\d+)", text)
+        return int(found.group(1)) if found else 0
+
+    labels: dict[str, int] = {}
+    lines: list[tuple[int, str]] = []
+    for line in map(str.strip, text.splitlines()):
+        if label := re.match(r"(\.L\w+):", line):
+            labels[label.group(1)] = len(lines)
+        elif re.match(r"(s|v|ds|buffer|global|flat|scratch)_", line):
+            lines.append((len(lines), line))
+    loop = _main_loop(
+        lines, "gfx", r"s_c?branch\S*\s+(\.L\w+)", lambda place: labels.get(place, len(lines))
+    )
+    loads = [line for line in loop if re.match(r"(buffer|global)_load", line)]
+    return {
+        "registers": number("vgpr_count"),
+        "spill_bytes": 4 * number("vgpr_spill_count"),
+        "stack_bytes": number("private_segment_fixed_size"),
+        "load_bytes": min(map(_gcn_bytes, loads), default=0),
+        "matrix": _matrix([line for _, line in lines], "gfx"),
+        "instructions": len(loop),
+    }
+
+
+def _gcn_bytes(line: str) -> int:
+    found = re.search(r"_load_dword(x(\d))?", line)
+    return 2 if found is None else 4 * int(found.group(2) or 1)
+
+
+def _main_loop(
+    lines: list[tuple[int, str]], family: str, jump: str, place: Callable[[str], int]
+) -> list[str]:
+    """The shortest backward jump around matrix instructions. Wait loops may lie outside of it."""
+    shortest: list[str] = []
+    for address, line in lines:
+        found = re.search(jump, line)
+        if found is None or (start := place(found.group(1))) >= address:
+            continue
+        body = [text for at, text in lines if start <= at <= address]
+        if _matrix(body, family) and (not shortest or len(body) < len(shortest)):
+            shortest = body
+    return shortest
+
+
+def _matrix(lines: list[str], family: str) -> str:
+    """The widest kind of matrix instruction among them, "" without one."""
+    for name in MATRIX[family]:
+        if name != "FFMA" and any(re.search(rf"\b{name}", line) for line in lines):
+            return name
+    return ""
+
+
+# -- budget
+
+
+def over_budget(figures: Figures, policy: CachePolicy, budget: dict[str, Any]) -> list[Finding]:
+    """What a kernel has more of than allowed, or less of than asked."""
+    found: list[tuple[str, Any, Any]] = []
+    for name in ("spill_bytes", "stack_bytes"):
+        if getattr(figures, name) > budget[name]:
+            found.append((name, getattr(figures, name), budget[name]))
+    if figures.shared_bytes > figures.shared_limit:
+        found.append(("shared_bytes", figures.shared_bytes, figures.shared_limit))
+    if figures.instructions:
+        found += _loop_findings(figures, policy, budget)
+    return [Finding(figures.policy, figures.kernel, figures.target, *item) for item in found]
+
+
+def _loop_findings(
+    figures: Figures, policy: CachePolicy, budget: dict[str, Any]
+) -> Iterator[tuple[str, Any, Any]]:
+    wanted = budget["matrix"].get(figures.kernel, {}).get(figures.target)
+    if wanted and policy.dtype.bytes == 2 and figures.matrix not in wanted:
+        yield "matrix instructions", figures.matrix or "none", " or ".join(wanted)
+    dims = policy.heads.key_dim, policy.heads.value_dim
+    if figures.kernel in ("decode", "window") and not any(
+        dim * policy.dtype.bytes % 16 for dim in dims
+    ):
+        if 0 < figures.load_bytes < budget["load_bytes"]:
+            yield "load_bytes", figures.load_bytes, f"at least {budget['load_bytes']}"
+    allowed = (
+        budget["instructions"].get(figures.kernel, {}).get(figures.target, {}).get(str(max(dims)))
+    )
+    if allowed is None or policy.dtype.bytes != 2 or policy.scores.softcap is not None:
+        return
+    if figures.instructions > allowed:
+        yield "instructions in the main loop", figures.instructions, allowed
+
+
+def seconds_over_budget(figures: list[Figures], budget: dict[str, Any]) -> list[Finding]:
+    """Cold compilation of one policy's inference kernels for one target."""
+    spent: dict[tuple[str, str], float] = {}
+    for one in figures:
+        if "gradients" not in one.kernel and one.kernel != "delta":
+            key = one.policy, one.target
+            spent[key] = spent.get(key, 0.0) + one.seconds
+    limit = budget["compile_seconds"]
+    return [
+        Finding(policy, "all kernels", target, "seconds to compile", round(seconds, 1), limit)
+        for (policy, target), seconds in spent.items()
+        if seconds > limit
+    ]
+
+
+# -- predictions
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """A decode step of one row whose window is full: bytes of keys and values, and their time at the target's bandwidth."""
+
+    policy: str
+    target: str
+    keys: int
+    bytes: int
+    microseconds: float
+
+
+def predict(policy: CachePolicy, target: str, unlimited_keys: int = 32_768) -> Prediction:
+    seen = plans.most_seen(policy) if not isinstance(policy.storage, Stateless) else None
+    window, chunk, sinks = plans.limits(policy)
+    reach = min((n for n in (window, chunk, seen) if n is not None), default=unlimited_keys) + sinks
+    heads = policy.heads
+    size = reach * heads.kv * (heads.key_dim + heads.value_dim) * policy.dtype.bytes
+    bandwidth = TARGETS[target].terabytes_per_second
+    return Prediction(policy.name, target, reach, size, round(size / bandwidth / 1e6, 2))
+
+
+# -- the whole
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    figures: tuple[Figures, ...]
+    predictions: tuple[Prediction, ...]
+    findings: tuple[Finding, ...]
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), indent=2)
+
+
+def audit(
+    program: Program,
+    targets: tuple[str, ...] = tuple(TARGETS),
+    progress: Callable[[Job], None] = lambda job: None,
+) -> Report:
+    """Compile all kernels of a program for these targets. Minutes of work: `progress` is told each job before it starts."""
+    import triton
+
+    budget = json.loads(BUDGET.read_text(encoding="utf-8"))
+    figures, findings = [], []
+    with tempfile.TemporaryDirectory(prefix="kvgen-audit-") as folder, triton.knobs.cache.scope():
+        triton.knobs.cache.dir = str(Path(folder) / "cache")  # cold, so that seconds mean something
+        for job in jobs(program, targets, Path(folder)):
+            progress(job)
+            one = compile_job(job)
+            figures.append(one)
+            findings += over_budget(one, program.policy(job.policy), budget)
+    findings += seconds_over_budget(figures, budget)
+    stored = [policy for policy in program.policies if not isinstance(policy.storage, Stateless)]
+    predictions = [predict(policy, target) for policy in stored for target in targets]
+    return Report(tuple(figures), tuple(predictions), tuple(findings))
+
+
+def table(report: Report) -> str:
+    """The report for people."""
+    head = (
+        "policy",
+        "kernel",
+        "target",
+        "regs",
+        "spill",
+        "stack",
+        "shared",
+        "load",
+        "matrix",
+        "loop",
+        "seconds",
+    )
+    rows = [
+        (
+            *(one.policy, one.kernel, one.target, one.registers, one.spill_bytes, one.stack_bytes),
+            *(
+                f"{one.shared_bytes >> 10}K",
+                one.load_bytes or "",
+                one.matrix,
+                one.instructions or "",
+                one.seconds,
+            ),
+        )
+        for one in report.figures
+    ]
+    lines = _aligned([head, *rows])
+    for one in report.predictions:
+        lines.append(
+            f"{one.policy} on {one.target}: a decode step reads {one.keys:,} keys, {one.bytes:,} bytes,"
+            f" {one.microseconds} us at the target's bandwidth"
+        )
+    return "\n".join([*lines, *(f"over budget: {finding}" for finding in report.findings)])
+
+
+def _aligned(rows: list[tuple[Any, ...]]) -> list[str]:
+    texts = [[str(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*texts)]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in texts
+    ]
