@@ -46,6 +46,7 @@ def examine(folder: Path) -> Iterator[Finding]:
     yield from torch.findings
     yield _triton()
     yield compiler()
+    yield built()
     yield from _devices(torch.module)
     yield from _threads(torch.module)
     yield from drift(folder)
@@ -109,6 +110,18 @@ def _version_line(compiler: str) -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"but it does not run: {error}"
     return (answer.stdout or answer.stderr).split("\n", 1)[0]
+
+
+def built() -> Finding:
+    """Where the cpu backend keeps what it compiled; emitted packages look in the same places (_build.py)."""
+    home = Path.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache")
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or home) / "kvgen"
+    folder = Path(os.environ.get("KVGEN_CACHE") or folder)
+    nearest = next(path for path in (folder, *folder.parents) if path.exists())
+    if not os.access(nearest, os.W_OK):
+        text = f"{folder} cannot be written, so a temporary folder is used; set KVGEN_CACHE"
+        return Finding("built", State.ABSENT, text)
+    return Finding("built", State.GOOD, f"{folder}, {len(list(folder.glob('*.so')))} kernels")
 
 
 def _devices(torch: Any | None) -> Iterator[Finding]:

@@ -92,6 +92,12 @@ def test_a_compiler_that_is_not_there_is_said(monkeypatch):
     assert doctor.compiler().state is doctor.State.ABSENT
 
 
+def test_where_kernels_are_built_is_said(monkeypatch, tmp_path):
+    monkeypatch.setenv("KVGEN_CACHE", str(tmp_path / "not/yet"))
+    assert doctor.built().state is doctor.State.GOOD
+    assert str(tmp_path / "not/yet") in doctor.built().text
+
+
 @pytest.mark.parametrize("shell", cli.SHELLS)
 def test_completion(kvgen, shell):
     assert "_KVGEN_COMPLETE" in kvgen("completion", shell).stdout
