@@ -344,11 +344,13 @@ def _loop_findings(
     if wanted and policy.dtype.bytes == 2 and figures.matrix not in wanted:
         yield "matrix instructions", figures.matrix or "none", " or ".join(wanted)
     dims = policy.heads.key_dim, policy.heads.value_dim
-    if figures.kernel in ("decode", "window") and not any(
-        dim * policy.dtype.bytes % 16 for dim in dims
+    aligned = not any(dim * policy.dtype.bytes % 16 for dim in dims)
+    if (
+        figures.kernel in ("decode", "window")
+        and aligned
+        and 0 < figures.load_bytes < budget["load_bytes"]
     ):
-        if 0 < figures.load_bytes < budget["load_bytes"]:
-            yield "load_bytes", figures.load_bytes, f"at least {budget['load_bytes']}"
+        yield "load_bytes", figures.load_bytes, f"at least {budget['load_bytes']}"
     allowed = (
         budget["instructions"].get(figures.kernel, {}).get(figures.target, {}).get(str(max(dims)))
     )
@@ -472,7 +474,8 @@ def table(report: Report) -> str:
 
 def _aligned(rows: list[tuple[Any, ...]]) -> list[str]:
     texts = [[str(cell) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*texts)]
+    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
     return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in texts
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in texts
     ]

@@ -467,6 +467,7 @@ def context(plan: TritonPlan) -> dict[str, object]:
         "chunk_in_window": plan.windowed and plan.chunked,
         "wraps": plan.wraps,
         "linear": plan.linear,
+        "grows": plan.linear and not plan.fixed,
     }
     named = {"name": names(plan.policy), "module": modules(plan.policy), "summary": summary(plan)}
     return {**fields, **flags, **named, **words(plan)}
