@@ -128,7 +128,8 @@ def _beside(line: str, comment: str) -> str:
 def _clause_lines(clause: Clause) -> list[str]:
     """One line; a long `repeat` goes on below its first entry."""
     head = f"    {clause.keyword}" if not clause.words else f"    {clause.keyword:{_KEYWORD}} "
-    lines, here = [], head
+    lines: list[str] = []
+    here = head
     for part in _parts(clause):
         if len(here) + len(part) > _WIDTH and here != head:
             lines.append(here.rstrip())

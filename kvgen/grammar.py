@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from kvgen.source import Span
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from lark import Lark
     from lark.lexer import TerminalDef
-    from lark.parsers.lalr_parser_state import ParserState
 
 FILE = "kv.lark"
 _DECLARATIONS = ("policy", "model")
@@ -67,8 +66,9 @@ class Grammar:
             )
             fresh = False
 
-    def start(self) -> ParserState[int]:
-        return self.lark.parse_interactive("", start="file").parser_state
+    def start(self) -> object:
+        """A fresh LALR state of Lark's, for `machine` alone."""
+        return cast("Any", self.lark).parse_interactive("", start="file").parser_state
 
 
 def text() -> str:

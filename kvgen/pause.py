@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 
 @contextmanager
-def no_collection() -> Iterator[None]:
+def no_collection() -> Generator[None]:
     """A megabyte of policies is a million values in no circle: the collector would visit them all again and again and
     free none, for as long as the reading itself takes."""
     enabled = gc.isenabled()

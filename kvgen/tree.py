@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from kvgen.grammar import Token
 from kvgen.source import Span
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def build(tree: object, comments: tuple[Word, ...]) -> File:
-    nodes = cast("list[Node]", cast("Node", tree).children)
+    nodes = cast("list[Node]", cast("Any", tree).children)
     version, span = None, Span(0, 0)
     if nodes and nodes[0].data == "version":
         keyword, number = _tokens(nodes[0])
@@ -25,7 +25,7 @@ def build(tree: object, comments: tuple[Word, ...]) -> File:
 
 
 def _declaration(node: Node) -> Declaration:
-    children = cast("list[Node | Token]", node.children)
+    children = node.children
     brace = next(i for i, child in enumerate(children) if getattr(child, "type", "") == "LBRACE")
     keyword, name, *parent, opening = cast("list[Token]", children[: brace + 1])
     closing = cast("Token", children[-1])

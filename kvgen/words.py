@@ -115,7 +115,7 @@ def words() -> Words:
         types=types,
         clauses=clauses,
         forms=FORMS,
-        any_clause=frozenset().union(*known.clauses.values()),
+        any_clause=frozenset(kind for first in known.clauses.values() for kind in first),
         near_clause={kind: Nearest(keywords, 2) for kind, keywords in clauses.items()},
         near_declaration=Nearest(known.clauses, 2),
     )
