@@ -23,7 +23,7 @@ from kvgen.emit import emit
 from kvgen.ir import CachePolicy, Program
 from kvgen.pipeline import check_text
 from kvgen.plan import plan
-from tests.contract.reference import ReferenceCache, RefusedError
+from kvgen.verify.reference import ReferenceCache, RefusedError
 
 BACKENDS = tuple(os.environ.get("KVGEN_TEST_BACKENDS", "torch").split(","))
 DEVICE = os.environ.get("KVGEN_TEST_DEVICE", "cpu")

@@ -128,7 +128,7 @@ def test_reset_ends_it(backend):
     pair.decode()
 
 
-@pytest.mark.parametrize("bad", [[1], [1, 2, 3], [1, -1], [1.5, 1], 3, None, "ab", [True, None]])
+@pytest.mark.parametrize("bad", [[1], [1, 2, 3], [1, -1], [1.5, 1], -3, None, "ab", [True, None]])
 def test_bad_lengths(bad, backend):
     pair = Pair(SIDES["ring"], 2, backend=backend)
     refused(lambda: pair.cache.prepare_prefill(bad), ValueError)

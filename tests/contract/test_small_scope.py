@@ -12,8 +12,8 @@ import math
 import pytest
 import torch
 
+from kvgen.verify.reference import ReferenceCache, RefusedError
 from tests.contract.harness import DEVICE, FULL, package, policy_of, policy_text, refused
-from tests.contract.reference import ReferenceCache, RefusedError
 
 SHAPE = "heads query 2 kv 1 dim 4 dtype f32 padding left right "
 

@@ -1,6 +1,6 @@
 """The judge: the contract executed on lists, row by row, with the rules of `kvgen.model` and no storage.
 
-A token is whatever the test hands in. A `ReferenceCache` has the public calls of a generated cache, says what each query sees
+A token is whatever is handed in. A `ReferenceCache` has the public calls of a generated cache, says what each query sees
 and refuses what the contract refuses. `attention` is the softmax over what is seen, in float64, with gradients.
 """
 
