@@ -1,3 +1,4 @@
+# pyright: basic
 """The judge: the contract executed on lists, row by row, with the rules of `kvgen.model` and no storage.
 
 A token is whatever is handed in. A `ReferenceCache` has the public calls of a generated cache, says what each query sees
@@ -54,8 +55,13 @@ class ReferenceRead:
         retention = self.policy.retention
         return [tokens[key] for key in range(query + 1) if model.visible(retention, query, key)]
 
-    def attend(self, q, keys, values, scale=None, sink_logits=None):
-        """Of tokens that are indices of `keys` [N, Hkv, Dk] and `values` [N, Hkv, Dv]: float64 outputs and log-sum-exps."""
+    def attend(self, q, keys, values, scale=None, sink_logits=None, only=None):
+        """Of tokens that are indices of `keys` [N, Hkv, Dk] and `values` [N, Hkv, Dv]: float64 outputs and log-sum-exps
+        of the columns `only`, by default all."""
+        if only is not None:
+            queries = tuple(tuple(row[i] for i in only) for row in self.queries)
+            some = replace(self, queries=queries)
+            return some.attend(q[:, :, only], keys, values, scale, sink_logits)
         most = max(map(len, self.tokens))
         index = torch.tensor(
             [[*tokens, *[0] * (most - len(tokens))] for tokens in self.tokens], dtype=torch.int64
@@ -76,6 +82,32 @@ def _seen(retention: Retention, queries: tuple[int | None, ...], keys: int) -> l
     return [
         [p is not None and model.visible(retention, p, j) for j in range(keys)] for p in queries
     ]
+
+
+class Store:
+    """Every token ever appended, by number: float64 keys and values. One for all caches of a shape, so that they can merge."""
+
+    @staticmethod
+    @functools.cache
+    def of(heads) -> Store:
+        return Store(heads)
+
+    def __init__(self, heads):
+        self.count = 0
+        self.keys = torch.zeros(64, heads.kv, heads.key_dim, dtype=torch.float64)
+        self.values = torch.zeros(64, heads.kv, heads.value_dim, dtype=torch.float64)
+
+    def add(self, k: torch.Tensor, v: torch.Tensor) -> list[list[int]]:
+        """The numbers of the tokens of k and v [B, Hkv, L, D], row by row."""
+        rows, width, first = k.shape[0], k.shape[2], self.count
+        self.count += rows * width
+        for name, x in (("keys", k), ("values", v)):
+            plane = getattr(self, name)
+            if self.count > len(plane):
+                plane = torch.cat([plane, plane.new_zeros(self.count, *plane.shape[1:])])
+                setattr(self, name, plane)
+            plane[first : self.count] = x.transpose(1, 2).flatten(0, 1).double().cpu()
+        return [list(range(first + r * width, first + (r + 1) * width)) for r in range(rows)]
 
 
 class ReferenceCache:

@@ -23,7 +23,7 @@ from kvgen.emit import emit
 from kvgen.ir import CachePolicy, Program
 from kvgen.pipeline import check_text
 from kvgen.plan import plan
-from kvgen.verify.reference import ReferenceCache, RefusedError
+from kvgen.verify.reference import ReferenceCache, RefusedError, Store
 
 BACKENDS = tuple(os.environ.get("KVGEN_TEST_BACKENDS", "torch").split(","))
 DEVICE = os.environ.get("KVGEN_TEST_DEVICE", "cpu")
@@ -174,32 +174,6 @@ def plane_addresses(cache, rows: int, heads: int) -> set[int]:
 
 
 # -- a cache and the judge, together
-
-
-class Store:
-    """Every token ever appended, by number: float64 keys and values. One for all caches of a shape, so that they can merge."""
-
-    @staticmethod
-    @functools.cache
-    def of(heads) -> Store:
-        return Store(heads)
-
-    def __init__(self, heads):
-        self.count = 0
-        self.keys = torch.zeros(64, heads.kv, heads.key_dim, dtype=torch.float64)
-        self.values = torch.zeros(64, heads.kv, heads.value_dim, dtype=torch.float64)
-
-    def add(self, k: torch.Tensor, v: torch.Tensor) -> list[list[int]]:
-        """The numbers of the tokens of k and v [B, Hkv, L, D], row by row."""
-        rows, width, first = k.shape[0], k.shape[2], self.count
-        self.count += rows * width
-        for name, x in (("keys", k), ("values", v)):
-            plane = getattr(self, name)
-            if self.count > len(plane):
-                plane = torch.cat([plane, plane.new_zeros(self.count, *plane.shape[1:])])
-                setattr(self, name, plane)
-            plane[first : self.count] = x.transpose(1, 2).flatten(0, 1).double().cpu()
-        return [list(range(first + r * width, first + (r + 1) * width)) for r in range(rows)]
 
 
 class Held:
