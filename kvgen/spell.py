@@ -180,10 +180,13 @@ def _per_row(policy: CachePolicy) -> str:
     return f"({listed},)" if len(fields) == 1 else f"({listed})"
 
 
-def _kernels(plan: PolicyPlan) -> str:
+def _kernels(plan: PolicyPlan) -> list[dict[str, str]]:
+    """The kernel class of each backend, as "module.Class"."""
     module, name = modules(plan.policy.name), names(plan.policy.name)
-    entries = (f'"{backend}": "{module[backend]}.{name[backend]}"' for backend in plan.backends)
-    return "{" + ", ".join(entries) + "}"
+    return [
+        {"backend": backend, "path": f"{module[backend]}.{name[backend]}"}
+        for backend in plan.backends
+    ]
 
 
 def _stored_text(policy: CachePolicy) -> str:
