@@ -31,7 +31,7 @@ MATRIX = {  # by target family: what a loop's matrix instructions are called, th
     "sm": ("UTCHMMA", "UTCQMMA", "HGMMA", "HMMA", "FFMA"),
     "gfx": ("v_mfma",),
 }
-VERIFY_COLUMNS = 8
+VERIFY_COLUMNS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ def _launches(policy: CachePolicy, kernels: Any, target: str) -> Iterator[tuple[
 
 
 def verify_columns(policy: CachePolicy) -> int:
-    """Columns of the verify kernel looked at: as many as may stand in storage at once, of those the usual."""
+    """Columns of the verify kernel looked at: as many as may stand in storage at once."""
     slack = policy.storage.slack_slots if isinstance(policy.storage, Ring) else VERIFY_COLUMNS
     return min(VERIFY_COLUMNS, slack + 1)
 
@@ -158,8 +158,8 @@ FLOATS = {
     "deltas",
     "d_lse",
     "d_logits",
-    "sink_d_keys",
-    "sink_d_values",
+    "sink_dk",
+    "sink_dv",
 }
 
 
