@@ -89,7 +89,7 @@ class Mistakes:
             clause,
             f"{self.words.expected(self.machine.allowed)} is missing",
             self._forms(clause),
-            Label(found.span, "but this follows"),
+            *_before(found, "but this follows"),
         )
 
     def unknown_clause(self, token: Token, near: str | None) -> None:
@@ -142,7 +142,7 @@ class Mistakes:
             opening,
             "this brace is never closed",
             "write a `}` after its last clause",
-            Label(found.span, "needed before this"),
+            *_before(found, "needed before this"),
         )
 
     def _forms(self, clause: Token) -> str:
@@ -230,3 +230,8 @@ class Mistakes:
             "not a declaration",
             "a file holds `policy Name { ... }` and `model Name { ... }`",
         )
+
+
+def _before(found: Token, text: str) -> tuple[Label, ...]:
+    """A label on what came instead, unless that is the end of the file."""
+    return () if found.type == "$END" else (Label(found.span, text),)
