@@ -71,7 +71,10 @@ def _shared(package: PackagePlan) -> list[File]:
 
 def _exports(package: PackagePlan) -> dict[str, Any]:
     found = [
-        *((modules(plan.policy.name)["cache"], names(plan.policy.name)["cache"]) for plan in package.policies),
+        *(
+            (modules(plan.policy.name)["cache"], names(plan.policy.name)["cache"])
+            for plan in package.policies
+        ),
         *(
             (values["module"], values["name"]["caches"])
             for values in (model_values(caches, package) for caches in package.models)

@@ -40,6 +40,11 @@ def reach(retention: Retention) -> int | None:
     return min(limits) if limits else None
 
 
+def effective_sinks(retention: Retention) -> int:
+    """The sinks that change what is seen: without a window every position is seen anyway."""
+    return retention.sink_tokens if retention.window_tokens is not None else 0
+
+
 # -- 2. Slots
 
 

@@ -117,12 +117,24 @@ def _slots(policy: CachePolicy) -> Decision:
             parts = f"{model.reach(policy.retention)} that a query sees, {slack} of slack, {sinks} for sinks"
             return Decision("slots", f"{capacity} a row, for ever", parts)
         case Fixed(None):
-            return Decision("slots", "as many a row as `capacity` says", "`storage fixed` leaves the number open")
+            return Decision(
+                "slots",
+                "as many a row as `capacity` says",
+                "`storage fixed` leaves the number open",
+            )
         case Fixed():
-            return Decision("slots", f"{capacity} a row, allocated once", "`storage fixed`; one token more is an error")
+            return Decision(
+                "slots",
+                f"{capacity} a row, allocated once",
+                "`storage fixed`; one token more is an error",
+            )
         case Contiguous():
             step = model.GROWTH_SLOTS
-            return Decision("slots", f"as many as the row has tokens, in steps of {step}", "every token stays visible or held")
+            return Decision(
+                "slots",
+                f"as many as the row has tokens, in steps of {step}",
+                "every token stays visible or held",
+            )
         case _:
             return Decision("slots", "none", "`stateless`: keys and values pass through")
 
@@ -133,7 +145,11 @@ def _appends(policy: CachePolicy) -> tuple[Decision, ...]:
             reach = model.reach(policy.retention)
             ring = model.ring_slots(policy.retention, policy.storage)
             return (
-                Decision("decode write", "in place, slot = position modulo the ring", "it overwrites what no query sees any more"),
+                Decision(
+                    "decode write",
+                    "in place, slot = position modulo the ring",
+                    "it overwrites what no query sees any more",
+                ),
                 Decision(
                     f"window write, up to {slack + 1} columns",
                     "in place",
@@ -144,7 +160,11 @@ def _appends(policy: CachePolicy) -> tuple[Decision, ...]:
                     "beside the ring until the next append",
                     "they would overwrite what their own first query sees; and all of them can still be taken back",
                 ),
-                Decision(f"window write, over {ring} columns", "beside the ring, then the newest into it", "nothing pins a prefill"),
+                Decision(
+                    f"window write, over {ring} columns",
+                    "beside the ring, then the newest into it",
+                    "nothing pins a prefill",
+                ),
             )
         case Stateless():
             return ()
@@ -160,13 +180,29 @@ def _reads(policy: CachePolicy) -> tuple[Decision, ...]:
     )
     match policy.storage:
         case Ring(0) if policy.retention.chunk_tokens is None:
-            read = Decision("decode read", "all slots in physical order, no mask once the ring is full", "a full ring is exactly what the query sees, and softmax does not care about order")
+            read = Decision(
+                "decode read",
+                "all slots in physical order, no mask once the ring is full",
+                "a full ring is exactly what the query sees, and softmax does not care about order",
+            )
         case Ring():
-            read = Decision("decode read", "all slots in physical order, masked by position", "slack and chunk borders leave slots that the query does not see")
+            read = Decision(
+                "decode read",
+                "all slots in physical order, masked by position",
+                "slack and chunk borders leave slots that the query does not see",
+            )
         case Stateless():
-            read = Decision("read", "tiles of the k and v handed in, masked only at their edges", "one pass over the whole sequence")
+            read = Decision(
+                "read",
+                "tiles of the k and v handed in, masked only at their edges",
+                "one pass over the whole sequence",
+            )
         case _:
-            read = Decision("decode read", "the slots from first(p) to p, no mask", "a token's slot is its position")
+            read = Decision(
+                "decode read",
+                "the slots from first(p) to p, no mask",
+                "a token's slot is its position",
+            )
     return (packed, read)
 
 
@@ -179,7 +215,11 @@ def _trimming(policy: CachePolicy) -> Decision:
     if always == 0:
         return Decision("trim", "never", "`trim off`")
     if always is None:
-        return Decision("trim", f"any number of tokens, at any time{unasked}", "no later read needs a token that was overwritten")
+        return Decision(
+            "trim",
+            f"any number of tokens, at any time{unasked}",
+            "no later read needs a token that was overwritten",
+        )
     why = "a full ring keeps as many tokens older than the window; more only while they wait beside it"
     return Decision("trim", f"up to {always} tokens at any time{unasked}", why)
 
@@ -190,7 +230,11 @@ def _bytes(policy: CachePolicy) -> Decision:
     if isinstance(policy.storage, Stateless):
         return Decision("bytes", "0 stored", f"a token's keys and values are {token} bytes")
     total = f"{token * capacity:,} a row" if capacity is not None else f"{token:,} a token"
-    return Decision("bytes", total, f"{policy.heads.kv} heads * ({policy.heads.key_dim} + {policy.heads.value_dim}) * {policy.dtype.bytes} bytes")
+    return Decision(
+        "bytes",
+        total,
+        f"{policy.heads.kv} heads * ({policy.heads.key_dim} + {policy.heads.value_dim}) * {policy.dtype.bytes} bytes",
+    )
 
 
 def describe(package: PackagePlan) -> str:
@@ -205,4 +249,6 @@ def describe(package: PackagePlan) -> str:
 
 def _table(decisions: tuple[Decision, ...]) -> list[str]:
     width = max(len(decision.topic) for decision in decisions)
-    return [f"    {d.topic:<{width}}  {d.choice}\n    {'':<{width}}  because {d.why}" for d in decisions]
+    return [
+        f"    {d.topic:<{width}}  {d.choice}\n    {'':<{width}}  because {d.why}" for d in decisions
+    ]

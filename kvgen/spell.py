@@ -11,6 +11,7 @@ from typing import Any
 from kvgen import model
 from kvgen.ir import CachePolicy, Contiguous, Fixed, Ring
 from kvgen.plan import ModelPlan, PackagePlan, PolicyPlan
+from kvgen.prose import model_doc, policy_doc
 
 ROUNDING = 63  # slots a row that contiguous storage may have too many before it gives them back
 
@@ -41,7 +42,11 @@ def policy_values(plan: PolicyPlan, package: PackagePlan) -> dict[str, Any]:
     """The values of all templates of one policy."""
     policy = plan.policy
     heads, retention = policy.heads, policy.retention
-    window, sinks, chunk = retention.window_tokens, _sinks(policy), retention.chunk_tokens
+    window, sinks, chunk = (
+        retention.window_tokens,
+        model.effective_sinks(policy.retention),
+        retention.chunk_tokens,
+    )
     ring = isinstance(policy.storage, Ring)
     return {
         "name": names(policy.name),
@@ -79,7 +84,9 @@ def policy_values(plan: PolicyPlan, package: PackagePlan) -> dict[str, Any]:
         "seen": _seen(policy),
         "first_needed": "max(SINKS, first_seen(offset))" if sinks else "first_seen(offset)",
         "oldest_limit": "offset" if sinks else "min(offset, first_seen(offset))",
-        "oldest_shown": "max(SINKS, row.last + 1 - RING)" if sinks else "max(0, row.last + 1 - RING)",
+        "oldest_shown": "max(SINKS, row.last + 1 - RING)"
+        if sinks
+        else "max(0, row.last + 1 - RING)",
         "mask_numbers": ", ".join(_limits(policy, ring)) or '"full"',
         "stateless_key": _stateless_key(policy),
         "per_row": _per_row(policy),
@@ -87,7 +94,7 @@ def policy_values(plan: PolicyPlan, package: PackagePlan) -> dict[str, Any]:
         "stored_text": _stored_text(policy),
         "share_decode": ring and (chunk is not None or policy.storage.slack_slots > 0),
         "imports": _imports(policy),
-        "doc": _doc(plan, package),
+        "doc": policy_doc(plan, package, names(policy.name)["cache"]),
     }
 
 
@@ -102,31 +109,26 @@ def model_values(plan: ModelPlan, package: PackagePlan) -> dict[str, Any]:
         "layers": declared.layers,
         "one_entry": len(declared.repeat) == 1,
         "pattern": [
-            {"cache": names(entry.policy)["cache"], "count": entry.count} for entry in declared.repeat
+            {"cache": names(entry.policy)["cache"], "count": entry.count}
+            for entry in declared.repeat
         ],
         "donors": f"{{{donors}}}",
         "imports": sorted(
             ({"module": modules(name)["cache"], "cache": names(name)["cache"]} for name in used),
             key=lambda item: item["module"],
         ),
-        "doc": {
-            "summary": f"{stem}Caches: the caches of {_layers(declared.layers)}.",
-            "policy": _model_text(plan, package),
-            "cls": f"One cache for each layer of {declared.name}; see `ModelCaches` for what can be done with them.",
-        },
+        "doc": model_doc(plan, package, f"{stem}Caches"),
     }
 
 
 # -- expressions
 
 
-def _sinks(policy: CachePolicy) -> int:
-    """Sinks that change what is seen: without a window every position is seen anyway."""
-    return policy.retention.sink_tokens if policy.retention.window_tokens is not None else 0
-
-
 def _first_seen(policy: CachePolicy) -> str | None:
-    window, chunk = policy.retention.window_tokens is not None, policy.retention.chunk_tokens is not None
+    window, chunk = (
+        policy.retention.window_tokens is not None,
+        policy.retention.chunk_tokens is not None,
+    )
     match window, chunk:
         case True, True:
             return "max(0, p - WINDOW + 1, p - p % CHUNK)"
@@ -141,7 +143,11 @@ def _first_seen(policy: CachePolicy) -> str | None:
 def _seen(policy: CachePolicy) -> str:
     terms = ["(q >= k)"]
     if policy.retention.window_tokens is not None:
-        terms.append("((q - k < WINDOW) | (k < SINKS))" if _sinks(policy) else "(q - k < WINDOW)")
+        terms.append(
+            "((q - k < WINDOW) | (k < SINKS))"
+            if model.effective_sinks(policy.retention)
+            else "(q - k < WINDOW)"
+        )
     if policy.retention.chunk_tokens is not None:
         terms.append("(k // CHUNK == q // CHUNK)")
     return " & ".join(terms) if len(terms) > 1 else "q >= k"
@@ -152,17 +158,20 @@ def _limits(policy: CachePolicy, ring: bool) -> list[str]:
     retention = policy.retention
     return [
         *(["WINDOW"] if retention.window_tokens is not None else []),
-        *(["SINKS"] if _sinks(policy) else []),
+        *(["SINKS"] if model.effective_sinks(policy.retention) else []),
         *(["CHUNK"] if retention.chunk_tokens is not None else []),
         *(["RING"] if ring else []),
     ]
 
 
 def _stateless_key(policy: CachePolicy) -> str:
-    window, chunk = policy.retention.window_tokens is not None, policy.retention.chunk_tokens is not None
+    window, chunk = (
+        policy.retention.window_tokens is not None,
+        policy.retention.chunk_tokens is not None,
+    )
     by_window = "min(one.width, WINDOW)" if window else "one.width"
     by_chunk = "min(one.width, CHUNK)" if chunk else "one.width"
-    sinks = "SINKS if one.width > WINDOW else 0" if _sinks(policy) else "0"
+    sinks = "SINKS if one.width > WINDOW else 0" if model.effective_sinks(policy.retention) else "0"
     return f"{by_window}, {by_chunk}, {sinks}"
 
 
@@ -207,11 +216,13 @@ def _stored_text(policy: CachePolicy) -> str:
 
 def _constants(policy: CachePolicy, package: PackagePlan) -> list[dict[str, str]]:
     retention, scores, storage = policy.retention, policy.scores, policy.storage
-    origin = {item.clause: f"{package.program.stem}.kv:{item.line} {item.text}" for item in policy.origins}
+    origin = {
+        item.clause: f"{package.program.stem}.kv:{item.line} {item.text}" for item in policy.origins
+    }
     found: list[tuple[str, object, str]] = []
     if retention.window_tokens is not None:
         found.append(("WINDOW", retention.window_tokens, origin["window"]))
-    if _sinks(policy):
+    if model.effective_sinks(policy.retention):
         found.append(("SINKS", retention.sink_tokens, origin["sinks"]))
     if retention.chunk_tokens is not None:
         found.append(("CHUNK", retention.chunk_tokens, origin["chunk"]))
@@ -232,19 +243,33 @@ def _ring_constants(policy: CachePolicy, origin: dict[str, str]) -> list[tuple[s
     assert isinstance(policy.storage, Ring)
     slack, retention = policy.storage.slack_slots, policy.retention
     both = retention.window_tokens is not None and retention.chunk_tokens is not None
-    reach = "min(WINDOW, CHUNK)" if both else "WINDOW" if retention.window_tokens is not None else "CHUNK"
+    reach = (
+        "min(WINDOW, CHUNK)"
+        if both
+        else "WINDOW"
+        if retention.window_tokens is not None
+        else "CHUNK"
+    )
     found: list[tuple[str, object, str]] = []
     if slack:
         why = origin.get("storage", origin.get("trim", ""))
         found.append(("SLACK", slack, why))
-    found.append(("RING", f"{reach} + SLACK" if slack else reach, "slots that are overwritten in turn"))
-    found.append(("SLOTS", "SINKS + RING" if _sinks(policy) else "RING", "slots a row"))
+    found.append(
+        ("RING", f"{reach} + SLACK" if slack else reach, "slots that are overwritten in turn")
+    )
+    found.append(
+        (
+            "SLOTS",
+            "SINKS + RING" if model.effective_sinks(policy.retention) else "RING",
+            "slots a row",
+        )
+    )
     return found
 
 
 def _imports(policy: CachePolicy) -> dict[str, Any]:
     """What the other modules of a policy take from its policy module."""
-    ring, sinks = isinstance(policy.storage, Ring), bool(_sinks(policy))
+    ring, sinks = isinstance(policy.storage, Ring), bool(model.effective_sinks(policy.retention))
     first = ["first_seen"] if _first_seen(policy) else []
     limits = _limits(policy, ring)
     in_cache = [
@@ -253,7 +278,11 @@ def _imports(policy: CachePolicy) -> dict[str, Any]:
         "SCALE",
         *(["SINKS"] if ring and sinks else []),
         *(["SLACK"] if _in_place(policy) != "1" else []),
-        *(["SLOTS"] if ring or (isinstance(policy.storage, Fixed) and policy.storage.slots) else []),
+        *(
+            ["SLOTS"]
+            if ring or (isinstance(policy.storage, Fixed) and policy.storage.slots)
+            else []
+        ),
         *(first if ring and (policy.trim.guarded or not sinks) else []),
         "runs",
     ]
@@ -265,7 +294,10 @@ def _imports(policy: CachePolicy) -> dict[str, Any]:
         "seen",
     ]
     stateless = not isinstance(policy.storage, (Ring, Fixed, Contiguous))
-    return {"policy": _sorted(in_cache), "torch": _listed(in_torch if stateless else [*in_torch, "runs"])}
+    return {
+        "policy": _sorted(in_cache),
+        "torch": _listed(in_torch if stateless else [*in_torch, "runs"]),
+    }
 
 
 def _sorted(names: list[str]) -> list[str]:
@@ -278,92 +310,9 @@ def _listed(names: list[str]) -> str:
 
 
 def _padding(policy: CachePolicy) -> str:
-    sides = [side for side, allowed in (("left", policy.padding.left), ("right", policy.padding.right)) if allowed]
+    sides = [
+        side
+        for side, allowed in (("left", policy.padding.left), ("right", policy.padding.right))
+        if allowed
+    ]
     return f"padding {' '.join(sides) or 'none'}"
-
-
-def _layers(count: int) -> str:
-    return "one layer" if count == 1 else f"{count} layers"
-
-
-def _tokens(count: int) -> str:
-    return "token" if count == 1 else f"{count} tokens"
-
-
-def _doc(plan: PolicyPlan, package: PackagePlan) -> dict[str, str]:
-    policy = plan.policy
-    cache = names(policy.name)["cache"]
-    return {
-        "summary": f"{cache}: {_summary(policy)}.",
-        "policy": _policy_text(policy, package),
-        "slots": _slots_text(policy),
-        "cls": f"{_summary(policy)[0].upper()}{_summary(policy)[1:]}.",
-        "torch": f"The torch kernels of {cache}: {_summary(policy)}.",
-        "scale": "the policy's scale" if policy.scores.scale is not None else f"1 / sqrt({policy.heads.key_dim})",
-        "sink_logits": (
-            f"`sink_logits` [{policy.heads.query}] join the denominator once, neither scaled nor capped."
-            if policy.scores.sink_logits
-            else "`sink_logits` must be None."
-        ),
-        "window": _window_text(policy),
-        "bypass": _bypass_text(policy),
-        "trim": "what later queries would see was overwritten" if isinstance(policy.storage, Ring) else "they have not that many",
-    }
-
-
-def _summary(policy: CachePolicy) -> str:
-    reach = model.reach(policy.retention)
-    match policy.storage:
-        case Ring():
-            sinks = f" and the first {policy.retention.sink_tokens}" if _sinks(policy) else ""
-            return f"the last {_tokens(reach or 0)}{sinks} of each row, in a ring"
-        case Fixed(None):
-            return "the tokens of each row, in slots allocated once"
-        case Fixed(slots):
-            return f"up to {_tokens(slots or 0)} of each row, in slots allocated once"
-        case Contiguous():
-            return "all tokens of each row"
-        case _:
-            return "nothing is stored; for training and scoring"
-
-
-def _slots_text(policy: CachePolicy) -> str:
-    match policy.storage:
-        case Ring() if _sinks(policy):
-            return "Position p < SINKS lives in slot p, any other in slot SINKS + (p - SINKS) % RING: a slot is its position\nuntil the ring wraps."
-        case Ring():
-            return "Position p lives in slot p % RING."
-        case Fixed() | Contiguous():
-            return "Position p lives in slot p."
-        case _:
-            return "An append hands its keys and values on to the read; positions are columns."
-
-
-def _window_text(policy: CachePolicy) -> str:
-    if not isinstance(policy.storage, Ring):
-        return ""
-    ring = model.ring_slots(policy.retention, policy.storage)
-    few = "One column is" if policy.storage.slack_slots == 0 else f"Up to {policy.storage.slack_slots + 1} columns are"
-    return f"{few} written in place, up to {ring} wait beside the ring until the next append."
-
-
-def _bypass_text(policy: CachePolicy) -> str:
-    if policy.trim.bypass_tokens:
-        return "`bypass` takes back up to BYPASS tokens of a verify window unasked."
-    return "`bypass` is for policies that declare it."
-
-
-def _policy_text(policy: CachePolicy, package: PackagePlan) -> str:
-    file = f"{package.program.stem}.kv"
-    width = max([len(item.text) for item in policy.origins] + [len(policy.name) + 5])
-    lines = [f"    {f'policy {policy.name} {{':<{width + 4}}  # {file}:{policy.line}"]
-    lines += [f"        {item.text:<{width}}  # {file}:{item.line}" for item in policy.origins]
-    return "\n".join([*lines, "    }"])
-
-
-def _model_text(plan: ModelPlan, package: PackagePlan) -> str:
-    declared, file = plan.model, f"{package.program.stem}.kv"
-    repeat = ", ".join(f"{e.policy} * {e.count}" if e.count > 1 else e.policy for e in declared.repeat)
-    shares = [f"        share {share.layer} from {share.donor}" for share in declared.shares]
-    head = f"    model {declared.name} {{  # {file}:{declared.line}"
-    return "\n".join([head, f"        layers {declared.layers}", f"        repeat {repeat}", *shares, "    }"])
