@@ -91,9 +91,8 @@ def _refuse_what_is_not_understood(
     if fields.get("use_bidirectional_attention"):
         raise ConfigError(
             f"use_bidirectional_attention is {shown(fields.get('use_bidirectional_attention'))}: "
-            "queries see later positions, "
-            "which no kvgen policy allows. For causal text only, set it to null in a copy of the "
-            "file."
+            "queries see later positions, which no kvgen policy allows. For causal text only, set "
+            "it to null in a copy of the file."
         )
     if fields.get("is_causal") is False:
         raise ConfigError(
@@ -109,9 +108,8 @@ def _refuse_what_is_not_understood(
             kind = "model_type" if family is not None else "unknown model_type"
             raise ConfigError(
                 f"{name} is {shown(text[name])}: it may change what a query sees, and {kind} "
-                f"{fields.model_type!r} is not known "
-                f"to use it. Write the policy by hand, or, if it changes nothing, remove {name} "
-                "from a copy of the file."
+                f"{fields.model_type!r} is not known to use it. Write the policy by hand, or, if "
+                f"it changes nothing, remove {name} from a copy of the file."
             )
     if family is None:
         _refuse_unless_plain_decoder(fields)
@@ -122,10 +120,9 @@ def _refuse_unless_plain_decoder(fields: Fields) -> None:
     architectures = fields.get("architectures") or ["ForCausalLM"]
     if not any(str(name).endswith("ForCausalLM") for name in list(architectures)):
         raise ConfigError(
-            f"model_type {fields.model_type!r} is unknown, and architectures is {shown(architectures)}: "
-            "nothing says that it is "
-            f"a causal decoder. Known model types: {', '.join(sorted(FAMILIES))}. Write the policy "
-            "by hand."
+            f"model_type {fields.model_type!r} is unknown, and architectures is "
+            f"{shown(architectures)}: nothing says that it is a causal decoder. Known model types: "
+            f"{', '.join(sorted(FAMILIES))}. Write the policy by hand."
         )
 
 
@@ -134,9 +131,9 @@ def _kinds(family: Family, fields: Fields, layers: int) -> list[str]:
     for i, kind in enumerate(kinds):
         if kind not in POLICY_NAMES:
             raise ConfigError(
-                f"layer_types[{i}] is {shown(kind)}: kvgen has policies for {', '.join(POLICY_NAMES)}. "
-                "Layers of another kind "
-                "keep no keys and values that a policy could describe."
+                f"layer_types[{i}] is {shown(kind)}: kvgen has policies for "
+                f"{', '.join(POLICY_NAMES)}. Layers of another kind keep no keys and values that a "
+                "policy could describe."
             )
     return kinds
 
@@ -157,15 +154,15 @@ def _per_layer_config(fields: Fields, layers: int) -> dict[int, dict]:
         for key, value in found.items()
     ):
         raise ConfigError(
-            f"per_layer_config must map layers 0 to {layers - 1} to their fields, got {shown(found)}."
+            f"per_layer_config must map layers 0 to {layers - 1} to their fields, got "
+            f"{shown(found)}."
         )
     for key, value in found.items():
         for name in sorted(set(value) - LAYER_OVERRIDES):
             if SUSPECT.search(name) or name == "num_attention_heads":
                 raise ConfigError(
                     f"per_layer_config[{key}] sets {name}: it may change what the layer's queries "
-                    "see. Write the policy "
-                    "by hand."
+                    "see. Write the policy by hand."
                 )
     return {
         int(str(key)): {n: value[n] for n in value if n in LAYER_OVERRIDES}
@@ -262,8 +259,7 @@ def _model_name(name: str | None, config: Mapping[str, object], taken: Collectio
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,63}", name) or keyword.iskeyword(name):
         raise ConfigError(
             f"{_printable(name)!r} cannot name a model: letters, digits and _, a letter first, at "
-            "most 64 characters, no "
-            "Python keyword. Pass another name."
+            "most 64 characters, no Python keyword. Pass another name."
         )
     if name.lower() in {policy.lower() for policy in taken}:
         raise ConfigError(

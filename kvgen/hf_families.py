@@ -41,8 +41,7 @@ class Fields:
         if found is None:
             raise ConfigError(
                 f"{name} is missing, and no default of model_type {self.model_type!r} is known: "
-                "the policy needs it. "
-                f"Add {name} to the config.json."
+                f"the policy needs it. Add {name} to the config.json."
             )
         return found
 
@@ -134,7 +133,8 @@ def _window_from_a_layer_on(fields: Fields, layers: int) -> list[str]:
     start = fields.get("max_window_layers")
     if isinstance(start, bool) or not isinstance(start, int) or start < 0:
         raise ConfigError(
-            f"max_window_layers is {shown(start)}: expected the first layer with a window, 0 or more."
+            f"max_window_layers is {shown(start)}: expected the first layer with a window, 0 or "
+            "more."
         )
     return [SLIDING if i >= start else FULL for i in range(layers)]
 
