@@ -139,6 +139,33 @@ def draw(path: str, name: str | None, **asked: Any) -> NoReturn:
     console.finish(work_draw.draw(inputs.collect([path], name), work_draw.Draw(**asked)))
 
 
+@main.command()
+@in_paths
+@click.option("--target", "targets", metavar="NAMES", help="Of sm_80,sm_90,... Default: all.")
+@click.option("--format", "style", type=click.Choice(("text", "json")), default="text")
+@in_name
+def audit(paths: tuple[str, ...], name: str | None, targets: str | None, style: str) -> NoReturn:
+    """Compile all Triton kernels, without a GPU, and hold them to a budget."""
+    from kvgen import inputs, work_audit
+
+    asked = work_audit.Audit(targets, style)
+    console.finish(work_audit.audit(inputs.collect(paths, name), asked))
+
+
+@main.command()
+@in_paths
+@click.option("--backend", "backends", metavar="NAMES", help="Default: all that run here.")
+@click.option("--seconds", default=20.0, show_default=True, help="For each policy.")
+@click.option("--seed", default=0, show_default=True, help="Of the random sequences.")
+@click.option("--format", "style", type=click.Choice(("text", "json")), default="text")
+@in_name
+def verify(paths: tuple[str, ...], name: str | None, **asked: Any) -> NoReturn:
+    """Prove what can be proved of policies; test the rest."""
+    from kvgen import inputs, work_verify
+
+    console.finish(work_verify.verify(inputs.collect(paths, name), work_verify.Verify(**asked)))
+
+
 @main.command("list")
 @click.argument("topic", type=click.Choice(TOPICS))
 def list_command(topic: str) -> NoReturn:

@@ -17,7 +17,7 @@ from types import ModuleType
 
 from kvgen import header
 from kvgen.diagnostics import Diagnostic
-from kvgen.pipeline import Compiled, compile_file
+from kvgen.pipeline import Compiled, compile_file, compile_text
 from kvgen.report import render
 
 
@@ -39,6 +39,14 @@ def load(path: str | PathLike[str]) -> ModuleType:
     if not compiled.files:
         raise PolicyError(compiled.diagnostics)
     return _imported(_module_name(path.stem, compiled), path.stem, compiled)
+
+
+def load_text(text: str, stem: str) -> ModuleType:
+    """The package that a file `<stem>.kv` of this text would be."""
+    compiled = compile_text(text, stem)
+    if not compiled.files:
+        raise PolicyError(compiled.diagnostics)
+    return _imported(_module_name(stem, compiled), stem, compiled)
 
 
 def _module_name(stem: str, compiled: Compiled) -> str:

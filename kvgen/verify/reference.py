@@ -25,7 +25,7 @@ class Row:
     """Every token of a row from position 0, also those that its storage has lost."""
 
     tokens: tuple = ()
-    state: model.Row = model.Row()
+    state: model.Row = model.Row()  # noqa: RUF009  frozen
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ class ReferenceCache:
     def positions(self, width: int) -> list[list[int]]:
         return [
             [start + i - left if left <= i < left + tokens else 0 for i in range(width)]
-            for start, (left, tokens) in zip(self.offsets, self._coming(width), strict=True)
+            for start, (left, tokens) in zip(self.offsets, self.coming(width), strict=True)
         ]
 
     # -- appends: columns[r][i] is the token in column i of row r, anything where it is padding
@@ -152,7 +152,7 @@ class ReferenceCache:
 
     def append_window(self, columns) -> ReferenceRead:
         width = len(columns[0])
-        coming, starts = self._coming(width), self.offsets
+        coming, starts = self.coming(width), self.offsets
         if not self.policy.padding.right and any(left + tokens < width for left, tokens in coming):
             raise RefusedError("columns past a row's end")
         self._room([tokens for _, tokens in coming])
@@ -200,7 +200,7 @@ class ReferenceCache:
     def finalize_prefill(self) -> None:
         self.prefill = None
 
-    def _coming(self, width: int) -> list[tuple[int, int]]:
+    def coming(self, width: int) -> list[tuple[int, int]]:
         """(padding columns, tokens after them) of each row in the next `width` columns."""
         if self.prefill is None:
             return [(0, width)] * self.batch_size
