@@ -11,7 +11,8 @@ CLAUSES = {
     "fixed": "storage fixed 9 padding left right",
     "sinks": "window 3 sinks 2 storage ring padding left right trim off",
 }
-JUNK = [None, "x", 1.5, -1, [], [None], {}, object(), float("nan"), 10**30, torch.zeros(2), b"1"]
+HUGE = 10**30
+JUNK = [None, "x", 1.5, -1, [], [None], {}, object(), float("nan"), HUGE, torch.zeros(2), b"1"]
 
 
 @pytest.mark.parametrize("clauses", CLAUSES.values(), ids=CLAUSES)
@@ -34,7 +35,7 @@ def test_junk_is_a_value_error_everywhere(clauses, backend):
             lambda c, j: c.load_state_dict(j),
         ):
             _value_error(pair.cache, call, junk)
-        if junk != 10**30:  # too many is no wrong kind
+        if junk is not HUGE:  # too many is no wrong kind
             for call in (
                 lambda c, j: c.prepare_prefill(j),
                 lambda c, j: c.prepare_prefill([1, 1], [j, j]),
@@ -57,9 +58,9 @@ def _value_error(cache, call, junk):
 def test_huge_numbers(backend):
     for clauses in CLAUSES.values():
         cache = make_cache(clauses, 1, backend=backend)
-        refused(lambda c=cache: c.trim(10**30))
-        assert not cache.is_trimmable(10**30)
-        refused(lambda c=cache: c.extract_row(10**30), ValueError)
+        refused(lambda c=cache: c.trim(HUGE))
+        assert not cache.is_trimmable(HUGE)
+        refused(lambda c=cache: c.extract_row(HUGE), ValueError)
         refused(lambda c=cache: c.filter_rows([2**63]), ValueError)
 
 
