@@ -161,24 +161,30 @@ def _check_shares(
     for clause, share in written.shares:
         sharing.setdefault(share.layer, clause)
     for clause, share in written.shares:
-        _check_share(clause, share, written.layers, sharing, problems)
-        _check_kinship(clause, share, pattern, policies, problems)
+        if _check_share(clause, share, written.layers, sharing, problems):
+            _check_kinship(clause, share, pattern, policies, problems)
 
 
 def _check_share(
     clause: Clause,
     share: Share,
     layers: Layers | None,
-    sharing: dict[int, Clause],
+    sharing: Mapping[int, Clause],
     problems: Problems,
-) -> None:
-    layer_word, donor_word = clause.numbers()
+) -> bool:
+    """Whether both layers exist and the donor can be one."""
     assert layers is not None
-    outside = [
-        word
-        for word, n in ((layer_word, share.layer), (donor_word, share.donor))
-        if n >= layers.count
-    ]
+    first = sharing[share.layer]
+    if first is not clause:
+        problems.add(
+            "KV411",
+            f"layer {share.layer} shares twice",
+            Label(clause.span, "the second one"),
+            "a layer reads the keys and values of one other layer: leave one of the two out",
+            Label(first.span, "the first one"),
+        )
+    numbers = zip(clause.numbers(), (share.layer, share.donor), strict=True)
+    outside = [word for word, layer in numbers if layer >= layers.count]
     for word in outside:
         problems.add(
             "KV404",
@@ -186,16 +192,14 @@ def _check_share(
             Label(word.span, "out of range"),
             f"layers count from 0: the last one is {layers.count - 1}",
         )
-    if sharing[share.layer] is not clause:
-        problems.add(
-            "KV411",
-            f"layer {share.layer} shares twice",
-            Label(clause.span, "the second one"),
-            "a layer reads the keys and values of one other layer: leave one of the two out",
-            Label(sharing[share.layer].span, "the first one"),
-        )
-    if outside:
-        return
+    return not outside and _check_donor(clause, share, sharing, problems)
+
+
+def _check_donor(
+    clause: Clause, share: Share, sharing: Mapping[int, Clause], problems: Problems
+) -> bool:
+    """Whether the donor comes before the layer and owns what it gives."""
+    donor_word = clause.numbers()[1]
     if share.donor == share.layer:
         problems.add(
             "KV405",
@@ -218,6 +222,9 @@ def _check_share(
             "share from the layer that owns them",
             Label(sharing[share.donor].span, "here"),
         )
+    else:
+        return True
+    return False
 
 
 def _check_kinship(

@@ -10,7 +10,7 @@ from kvgen.words import Words
 
 
 class Mistakes:
-    """`quiet`: the clause or head in hand was guessed, its other mistakes follow from that."""
+    """`quiet`: the clause or head in hand was guessed; if it does not fit, the guess may be why."""
 
     def __init__(self, words: Words, machine: Machine, out: Problems) -> None:
         self.words, self.machine, self.out = words, machine, out
@@ -26,8 +26,7 @@ class Mistakes:
         *more: Label,
         fix: Fix | None = None,
     ) -> None:
-        if not self.quiet:
-            self.out.add(code, message, Label(token.span, label), help, *more, fix=fix)
+        self.out.add(code, message, Label(token.span, label), help, *more, fix=fix)
 
     def misspelt(self, code: str, what: str, token: Token, near: str) -> None:
         fix = Fix(token.span, near)
@@ -83,6 +82,8 @@ class Mistakes:
     # -- In a body
 
     def unfinished(self, clause: Token, found: Token) -> None:
+        if self.quiet:
+            return
         self.report(
             "KV104",
             f"`{clause.text}` is not finished",
@@ -106,6 +107,8 @@ class Mistakes:
         self.misspelt("KV102", message, token, near)
 
     def unknown_word(self, clause: Token, token: Token) -> None:
+        if self.quiet:
+            return
         allowed = self.machine.allowed
         due, fix = f"{self.words.expected(allowed)} is due here", None
         if "COMMA" in allowed:
@@ -114,6 +117,8 @@ class Mistakes:
         self.report("KV102", message, token, due, self._forms(clause), fix=fix)
 
     def unexpected(self, token: Token) -> None:
+        if self.quiet:
+            return
         clause, kind = self.machine.clause, self.machine.kind
         self.report(
             "KV103",
@@ -165,6 +170,8 @@ class Mistakes:
         self.report("KV113", f"a {kind} without a name", token, label, help, *self._begun())
 
     def no_brace(self, token: Token) -> None:
+        if self.quiet:
+            return
         kind = self.machine.kind
         head = "policy Name from Other {" if kind == "policy" else "model Name {"
         self.report(
