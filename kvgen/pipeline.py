@@ -10,6 +10,7 @@ from pathlib import Path
 
 from kvgen.diagnostics import Diagnostic, Label, Problems
 from kvgen.ir import Program
+from kvgen.pause import no_collection
 from kvgen.source import SourceFile, Span
 from kvgen.syntax import File
 
@@ -30,10 +31,11 @@ def check_text(text: str, file_name: str) -> Checked:
     from kvgen.parse import parse
     from kvgen.semantics import analyse
 
-    source = SourceFile.of(text, file_name)
-    syntax, unread = parse(source)
-    formatted = Formatted("", {}) if unread else format_file(source, syntax)
-    program, problems = analyse(source, syntax, formatted)
+    with no_collection():
+        source = SourceFile.of(text, file_name)
+        syntax, unread = parse(source)
+        formatted = Formatted("", {}) if unread else format_file(source, syntax)
+        program, problems = analyse(source, syntax, formatted)
     found = tuple(sorted(unread + problems, key=lambda one: (one.primary.span, one.code)))
     broken = any(one.is_error for one in found)
     return Checked(source, syntax, None if broken else program, found)
