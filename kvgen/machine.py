@@ -58,6 +58,8 @@ class Machine:
             at = self.clause
             del self._state.state_stack[self._depth :]
             del self._state.value_stack[self._depth - 1 :]
+        else:
+            self.clause = None
         self.insert("BROKEN", at, keyword)
 
     def end(self, token: Token) -> object:

@@ -10,11 +10,17 @@ from kvgen.words import Words
 
 
 class Mistakes:
-    """`quiet`: the clause or head in hand was guessed; if it does not fit, the guess may be why."""
+    """`guessed`: a clause or head that was misspelt; if it goes on oddly, the guess may be why."""
 
     def __init__(self, words: Words, machine: Machine, out: Problems) -> None:
         self.words, self.machine, self.out = words, machine, out
-        self.quiet = False
+        self.guessed: Token | None = None
+
+    @property
+    def quiet(self) -> bool:
+        """Whether the clause or head in hand is the guessed one."""
+        guessed = self.guessed
+        return guessed is not None and guessed in (self.machine.clause, self.machine.head)
 
     def report(
         self,

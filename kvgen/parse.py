@@ -66,7 +66,6 @@ class _Parser:
             self.open_body(token)
         elif token.type in allowed:
             self.at.feed(token)
-            self.say.quiet = self.say.quiet and self.at.clause is not token
         elif "NAME" in allowed and token.type in self.grammar.words:
             self.at.feed(token._replace(type="NAME"))
         else:
@@ -92,13 +91,11 @@ class _Parser:
 
     def begins_clause(self, token: Token) -> bool:
         """Whether an unknown word, met while skipping, looks like the beginning of another clause."""
-        if self.at.clause is not None and self.at.clause.type == "REPEAT":
-            return False
-        behind_number = self.skipped in (
-            "INTEGER",
-            "DECIMAL",
-        )  # no clause has a word of its own there
-        return token.fresh or behind_number or self.near_clause(token) is not None
+        known = self.near_clause(token) is not None
+        if self.at.clause is not None and self.at.clause.type == "REPEAT":  # names may go on
+            return token.fresh and known
+        # Behind a number no clause has a word of its own.
+        return known or token.fresh or self.skipped in ("INTEGER", "DECIMAL")
 
     def near_clause(self, token: Token) -> tuple[int, str] | None:
         return self.words.clause(self.at.kind, token.text)
@@ -153,7 +150,6 @@ class _Parser:
             self.unfinished(clause, token)
             self.take(token)
         elif kind in self.words.any_clause:
-            self.say.quiet = False
             self.say.other_kind(token)
             self.at.give_up(token, "")
             self.skip("clause")
@@ -167,14 +163,12 @@ class _Parser:
         """A new declaration begins, or the file ends, inside a body."""
         if not self.at.complete and self.at.clause:
             self.unfinished(self.at.clause, found)
-        self.say.quiet = False
         self.say.not_closed(opening, found)
         self.at.insert("RBRACE", found)
 
     def unfinished(self, clause: Token, found: Token) -> None:
         """The clause in hand stops short: `window` and nothing."""
         self.say.unfinished(clause, found)
-        self.say.quiet = False
         self.at.give_up(found, clause.text)
 
     def word(self, token: Token, clause: Token | None) -> None:
@@ -196,11 +190,10 @@ class _Parser:
 
     def unknown_clause(self, token: Token, near: str | None) -> None:
         """A clause near to a known one is read as that."""
-        self.say.quiet = False
         self.say.unknown_clause(token, near)
         if near:
             self.at.insert(self.words.types[near], token, near)
-            self.say.quiet = True
+            self.say.guessed = self.at.clause
         else:
             self.at.give_up(token, "")
             self.skip("clause")
@@ -232,14 +225,14 @@ class _Parser:
             self.open_body(token)
             self.take(token)
         else:
-            self.say.quiet = True
+            self.say.guessed = self.at.head
             self.skip("head")
 
     def open_body(self, token: Token) -> None:
         """And note that the head was not read: what seems missing may have been in it."""
         self.at.insert("LBRACE", token)
         self.at.insert("BROKEN", token, "from")
-        self.say.quiet = False
+        self.say.guessed = None
         if token.type in (*DECLARATIONS, "$END"):
             self.at.insert("RBRACE", token)
 

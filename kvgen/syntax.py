@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -68,20 +67,3 @@ def clause_text(clause: Clause) -> str:
     """The clause in one line, a single space between its words."""
     text = " ".join((clause.keyword, *(word.text for word in clause.words)))
     return text.replace(" ,", ",")
-
-
-def describe(file: File) -> str:
-    """The tree, one node a line, as `--emit syntax` prints it."""
-    return "\n".join(_nodes(file)) + "\n"
-
-
-def _nodes(file: File) -> Iterator[str]:
-    yield f"file [{len(file.comments)} comments]"
-    if file.version:
-        yield f"  version {file.version.text}  @{file.version_span.start}"
-    for declaration in file.declarations:
-        parent = f" from {declaration.parent.text}" if declaration.parent else ""
-        head = f"{declaration.kind} {declaration.name.text}{parent}"
-        yield f"  {head}  @{declaration.span.start}..{declaration.span.end}"
-        for clause in declaration.clauses:
-            yield f"    {clause_text(clause)}  @{clause.span.start}..{clause.span.end}"

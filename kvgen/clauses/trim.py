@@ -17,7 +17,7 @@ def _read(clause: Clause, problems: Problems) -> Trim | None:
     bypass = count(clause, word, problems, least=0)
     if bypass is None:
         return None
-    if guarded or bypass == 0:
+    if guarded:
         return Trim(guarded, bypass)
     here = Span(clause.words[1].span.start, word.span.end)
     problems.add(

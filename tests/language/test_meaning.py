@@ -87,7 +87,7 @@ def test_numbers(written, value):
 
 
 @pytest.mark.parametrize("zero", ["window 5 sinks 0", "chunk 5 sinks 0", "window 5 storage ring slack 0",
-                                  "trim off bypass 0", "trim guarded bypass 0"])  # fmt: skip
+                                  "trim guarded bypass 0"])  # fmt: skip
 def test_zero_means_none_where_it_may_stand(zero):
     assert policy(zero).retention.sink_tokens == 0
 
@@ -304,3 +304,17 @@ model M { layers 0 repeat Lambda, Global }
     assert [one.code for one in check_text(text, "net.kv").diagnostics] == [
         "KV901", "KV205", "KV206", "KV101", "KV203", "KV102", "KV305", "KV201", "KV102", "KV201", "KV403",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("policy A { windw 5 4 } policy B extra { }", ["KV204", "KV205", "KV101", "KV113"]),
+        ("policy A { from B { }", ["KV204", "KV205", "KV101"]),
+        ("policy A { foo 1 bar 2 baz 3 dim 4 heads query 2 kv 1 }", ["KV101"] * 3),
+        ("model M { repeat A B\n layrs 5\n foo 3\n bar 4 }", ["KV403", "KV102", "KV101", "KV101", "KV101"]),
+        ("policy A { windw 4.5 stroage rnig slack -1 }", ["KV204", "KV205", "KV101", "KV105", "KV101", "KV102", "KV201"]),
+    ],
+)  # fmt: skip
+def test_a_mistake_hides_no_other_and_brings_none(text, expected):
+    assert codes(text) == expected
