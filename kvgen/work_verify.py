@@ -7,6 +7,10 @@ from dataclasses import dataclass
 
 from kvgen.errors import FileProblem
 from kvgen.inputs import Inputs
+from kvgen.verify import PolicyReport, Report, Tell
+from kvgen.verify import verify as verified
+from kvgen.verify.report import as_json
+from kvgen.verify.report import text as as_text
 from kvgen.work import CLEAN, PROBLEMS, Outcome, check
 
 _BAR = 30
@@ -30,31 +34,30 @@ def verify(inputs: Inputs, asked: Verify) -> Outcome:
         return judged
     backends = None if asked.backends is None else stages.chosen_backends(asked.backends)
     report = _report(inputs, backends, asked)
-    text = _formatted(report, asked.style)
+    text = as_json(report) if asked.style == "json" else as_text(report)
     return Outcome(CLEAN if report.holds else PROBLEMS, judged.diagnostics, text)
 
 
-def _report(inputs: Inputs, backends: tuple[str, ...] | None, asked: Verify):
+def _report(inputs: Inputs, backends: tuple[str, ...] | None, asked: Verify) -> Report:
     try:
         import torch
     except ImportError as error:
         raise FileProblem(f"verify runs the emitted code and needs torch: {error}") from error
-    from kvgen import verify as room
     from kvgen.pipeline import check_bytes
 
     torch.set_num_threads(1)  # many small computations: threads would only wait for each other
-    policies: list[room.PolicyReport] = []
+    policies: list[PolicyReport] = []
     for number, file in enumerate(inputs.files):
         program = check_bytes(file.data, file.shown).program
         assert program is not None
         tell = _progress(number, len(inputs.files))
-        policies += room.verify(program, backends, asked.seconds, tell, asked.seed).policies
+        policies += verified(program, backends, asked.seconds, tell, asked.seed).policies
     if sys.stderr.isatty():
         sys.stderr.write("\r\x1b[K")
-    return room.Report(tuple(policies))
+    return Report(tuple(policies))
 
 
-def _progress(number: int, files: int):
+def _progress(number: int, files: int) -> Tell | None:
     """A bar that is drawn over itself; nothing where standard error is no terminal."""
     if not sys.stderr.isatty():
         return None
@@ -66,9 +69,3 @@ def _progress(number: int, files: int):
         sys.stderr.flush()
 
     return tell
-
-
-def _formatted(report, style: str) -> str:
-    from kvgen.verify.report import as_json, text
-
-    return as_json(report) if style == "json" else text(report)

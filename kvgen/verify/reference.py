@@ -224,7 +224,7 @@ class ReferenceCache:
 
     # -- taking tokens back
 
-    def is_trimmable(self, n=1) -> bool:
+    def is_trimmable(self, n: int | list[int] = 1) -> bool:
         n = self._numbers(n)
         if self.prefill is not None:
             return not any(n)

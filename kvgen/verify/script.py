@@ -1,3 +1,4 @@
+# pyright: basic
 """A failure as a short Python script that shows it. The judge says what the last read should have seen."""
 
 from __future__ import annotations

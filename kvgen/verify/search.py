@@ -51,6 +51,16 @@ class Walk:
     def __init__(self, subject: Subject, clock: Clock) -> None:
         self.subject, self.clock = subject, clock
         self.sequences = self.reads = 0
+        self.deepest = self.whole = (
+            0  # moves of the deepest tree that was walked whole, and its sequences
+        )
+
+    def deeper(self, most: int) -> None:
+        """Depth after depth."""
+        for depth in range(1, most + 1):
+            before = self.sequences
+            self.depth(depth)
+            self.deepest, self.whole = depth, self.sequences - before
 
     def depth(self, depth: int) -> None:
         """Every sequence of `depth` moves, for one row and for two."""

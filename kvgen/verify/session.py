@@ -31,6 +31,7 @@ from kvgen.verify.tolerance import relative
 
 HELD = 2  # reads that are kept and asked again
 WIDE = 256  # columns, from which on only some are compared
+ATTENDED = 2.0  # the share of wide appends that is attended is this, times WIDE, over the width
 NAN = float("nan")
 
 
@@ -204,8 +205,9 @@ class Session:
         hide = padding.reshape(len(judged.queries), 1, width, 1)
         k, v = k.masked_fill(hide, NAN), v.masked_fill(hide, NAN)
         read = self._must_do(lambda: getattr(self.cache, name)(k, v))
-        k.fill_(NAN), v.fill_(NAN)  # borrowed until the append returned
-        if width > WIDE and self.choose.random() < 0.5:
+        for borrowed in (k, v):  # until the append returned
+            borrowed.fill_(NAN)
+        if width > WIDE and self.choose.random() > ATTENDED * WIDE / width:
             return True  # stored, not attended
         held = self._judge(judged, read, hide)
         self._compare(held)
@@ -267,7 +269,9 @@ class Session:
         for name in ("offsets", "offset", "batch_size"):
             self._same(name, getattr(cache, name), getattr(judge, name))
         self._same("positions(2)", cache.positions(2).tolist(), judge.positions(2))
-        for n in (0, 1, 2, max(judge.offsets), max(judge.offsets) + 1, list(judge.offsets)):
+        largest = max(judge.offsets)
+        questions: tuple[Any, ...] = (0, 1, 2, largest, largest + 1, list(judge.offsets))
+        for n in questions:
             answer = self._must_do(lambda n=n: cache.is_trimmable(n))
             if answer != (expected := judge.is_trimmable(n)):
                 words = f"is_trimmable({n}) is {answer}, expected {expected}"

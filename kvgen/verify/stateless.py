@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -54,7 +54,7 @@ def edge_forwards(subject: Subject) -> Iterator[Forward]:
             yield Forward(width, (width, width * 2 // 3))
 
 
-def check_all(subject: Subject, forwards: Iterator[Forward], clock: Clock) -> tuple[int, bool]:
+def check_all(subject: Subject, forwards: Iterable[Forward], clock: Clock) -> tuple[int, bool]:
     """(how many, whether that is all of them). Raises ForwardFailure at the first that differs."""
     done = 0
     for forward in forwards:
@@ -163,8 +163,6 @@ def script(failure: ForwardFailure, name: str) -> str:
 {name}, {subject.scale}. Written by `kvgen verify`.
 """
 
-from dataclasses import replace
-
 from kvgen.pipeline import check_text
 from kvgen.verify import stateless, subject
 
@@ -173,4 +171,4 @@ POLICY = """\\
 
 policy = check_text(POLICY, "small.kv").program.policies[0]
 stateless.check(subject.exactly(policy, "{subject.backend}"), stateless.{forward!r})
-'''.replace("from dataclasses import replace\n\n", "")
+'''

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from kvgen import model
 from kvgen.ir import CachePolicy, DType, Fixed, Heads, Ring, Stateless
 from kvgen.loading import load_text
 from kvgen.scale import Scaled, scaled
@@ -13,6 +14,7 @@ from kvgen.spell import class_name
 
 SMALL = 3  # what a query sees in the exhaustive walk
 LARGE = 8192  # what it sees at most at true size: beyond, the computations are too long
+MUCH = 1024  # of what a query sees, from which on fewer heads must do
 OPEN_CAPACITY = 40  # of `storage fixed` without a number
 
 
@@ -48,10 +50,11 @@ def small(policy: CachePolicy, backend: str) -> Subject:
 
 
 def true_size(policy: CachePolicy, backend: str) -> Subject:
-    """As declared, with at most two kv heads and four query heads each: heads do not know of each other."""
+    """As declared, with two kv heads of four query heads at most, one of two where a query sees much."""
     heads = policy.heads
-    kv = min(heads.kv, 2)
-    fewer = replace(heads, query=kv * min(heads.group, 4), kv=kv)
+    kv, group = (2, 4) if (model.reach(policy.retention) or 0) <= MUCH else (1, 2)
+    kv, group = min(heads.kv, kv), min(heads.group, group)
+    fewer = replace(heads, query=kv * group, kv=kv)
     return _subject(scaled(replace(policy, heads=fewer), LARGE, LARGE), backend)
 
 

@@ -1,0 +1,140 @@
+"""The tests of one policy on one backend of the emitted code, until one finds something."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from kvgen.ir import CachePolicy, Stateless
+from kvgen.verify import stateless
+from kvgen.verify.clock import Clock, OutOfTime, Tell
+from kvgen.verify.report import Tested
+from kvgen.verify.script import script
+from kvgen.verify.search import Failure, Random, Walk, shrunk
+from kvgen.verify.stateless import Forward, ForwardFailure
+from kvgen.verify.subject import Subject, small, true_size
+
+SHRINKING = 15.0  # seconds for making a counterexample short
+_DEEPEST = 6  # moves of the exhaustive walk
+_SMALL_MOVES, _TRUE_MOVES = 24, 12  # of a random sequence
+_ENDLESS = 1 << 30
+_SHARES = {"random": 0.15, "walk": 0.5, "true": 0.35}  # of the time
+
+
+class Trial:
+    def __init__(
+        self,
+        policy: CachePolicy,
+        backend: str,
+        name: str,
+        seconds: float,
+        tell: Callable[[str, float], None] | None,
+        seed: int,
+    ) -> None:
+        """`name`: what to call the policy in a script. `tell` takes words and the share that is done."""
+        self.backend, self.name, self.seed = backend, name, seed
+        self.seconds, self.said, self.passed = seconds, tell, 0.0
+        self.stateless = isinstance(policy.storage, Stateless)
+        self.small, self.true = small(policy, backend), true_size(policy, backend)
+
+    def tests(self) -> Iterator[Tested]:
+        steps = (
+            (self.lengths, self.edges) if self.stateless else (self.random, self.walk, self.size)
+        )
+        for step in steps:
+            test = step()
+            yield test
+            if test.wrong:
+                return
+
+    def clock(self, step: str, what: str) -> Clock:
+        share, start, said = _SHARES[step], self.passed, self.said
+        self.passed += share
+        if said is None:
+            return Clock(self.seconds * share)
+        words = f"{self.name}, {self.backend}: {what}"
+        tell: Tell = lambda done: said(words, start + share * done)  # noqa: E731
+        return Clock(self.seconds * share, tell)
+
+    # -- stateful
+
+    def random(self) -> Tested:
+        clock = self.clock("random", "random sequences")
+        search = Random(self.small, clock, _SMALL_MOVES, self.seed)
+        if (failure := _searched(lambda: search.run(_ENDLESS))) is not None:
+            return self.failed(failure, "a random sequence of calls goes wrong")
+        count = f"{search.sequences:,} random sequences of up to {_SMALL_MOVES} moves"
+        return self.passed_test(f"{count}, {search.reads:,} reads", search.sequences, False)
+
+    def walk(self) -> Tested:
+        """Deeper and deeper, while there is time."""
+        walk = Walk(self.small, self.clock("walk", "every short sequence"))
+        if (failure := _searched(lambda: walk.deeper(_DEEPEST))) is not None:
+            return self.failed(failure, "a short sequence of calls goes wrong")
+        if not walk.deepest:
+            return self.passed_test(
+                "no time for every sequence of even one move", walk.sequences, False
+            )
+        moves = "move" if walk.deepest == 1 else "moves"
+        count = f"every sequence of up to {walk.deepest} {moves}, one row and two: {walk.whole:,}"
+        if others := walk.sequences - walk.whole:
+            count += f", and {others:,} others"
+        return self.passed_test(count, walk.sequences, True)
+
+    def size(self) -> Tested:
+        search = Random(self.true, self.clock("true", "true size"), _TRUE_MOVES, self.seed)
+        if (failure := _searched(lambda: search.run(_ENDLESS))) is not None:
+            return self.failed(failure, "a random sequence of calls at true size goes wrong")
+        count = f"{search.sequences:,} random sequences of up to {_TRUE_MOVES} moves"
+        size = f"at true size: {self.true.scale}; largest error {search.largest_error:.0%} of what is allowed"
+        reads = f"{search.reads:,} reads against float64"
+        return Tested(self.backend, size, f"{count}, {reads}", search.sequences, False)
+
+    def passed_test(self, count: str, sequences: int, complete: bool) -> Tested:
+        return Tested(self.backend, _small_words(self.small), count, sequences, complete)
+
+    def failed(self, failure: Failure, count: str) -> Tested:
+        short = shrunk(failure, SHRINKING)
+        words = f"{len(short.calls)} calls show it; the policy here: {short.subject.scale}"
+        return Tested(self.backend, words, count, 1, False, str(short), script(short, self.name))
+
+    # -- stateless
+
+    def lengths(self) -> Tested:
+        what = "every length and padding"
+        clock, size = self.clock("walk", what), _small_words(self.small)
+        return self.forwards(self.small, stateless.every_forward(self.small), clock, what, size)
+
+    def edges(self) -> Tested:
+        what = "lengths at every edge"
+        clock, size = self.clock("true", what), f"at true size: {self.true.scale}"
+        return self.forwards(self.true, stateless.edge_forwards(self.true), clock, what, size)
+
+    def forwards(
+        self, subject: Subject, forwards: Iterable[Forward], clock: Clock, what: str, size: str
+    ) -> Tested:
+        try:
+            done, all_of_them = stateless.check_all(subject, forwards, clock)
+        except ForwardFailure as failure:
+            shown = stateless.script(failure, self.name)
+            return Tested(
+                self.backend, size, f"{failure.forward} goes wrong", 1, False, str(failure), shown
+            )
+        count = f"{what}, forward and backward: {done:,}" + (
+            "" if all_of_them else ", not all of them"
+        )
+        return Tested(self.backend, size, count, done, all_of_them)
+
+
+def _searched(search: Callable[[], None]) -> Failure | None:
+    """What a search finds until its time is up."""
+    try:
+        search()
+    except OutOfTime:
+        return None
+    except Failure as failure:
+        return failure
+    return None
+
+
+def _small_words(subject: Subject) -> str:
+    return f"made small: {subject.scale}; float32, few heads"
