@@ -75,8 +75,10 @@ def _expand(path: str, stdin_name: str) -> Iterable[Input]:
         stem = checked_stem(stdin_name.removesuffix(SUFFIX), "--name")
         return (Input(None, f"{stem}{SUFFIX}", stem, sys.stdin.buffer.read()),)
     if not Path(path).is_dir():
+        Path(path).stat()  # what is not there is said before its name is judged
         return (read(Path(path)),)
-    return map(read, sorted(file for file in Path(path).iterdir() if file.suffix == SUFFIX))
+    inside = sorted(file for file in Path(path).iterdir() if file.suffix == SUFFIX)
+    return (read(file) for file in inside if not file.is_dir())
 
 
 def _distinct(files: Iterable[Input]) -> tuple[Input, ...]:

@@ -106,6 +106,7 @@ def test_bytes_that_are_not_utf8_are_a_problem_of_the_file(kvgen):
     ("arguments", "message"),
     [
         (["nosuch.kv"], "nosuch.kv: No such file or directory"),
+        (["nosuch"], "nosuch: No such file or directory"),
         (["empty"], "there is no .kv file"),
         (["1st.kv"], "`1st` cannot name a Python package"),
         (["my-policy.kv"], "`my-policy` cannot name a Python package"),
@@ -144,9 +145,12 @@ def test_a_file_named_twice_counts_once(kvgen, files):
     assert result.stderr.count("KV206") == 1
 
 
-def test_a_folder_in_a_files_place_is_a_file_error(kvgen, files):
+def test_a_folder_is_a_folder_whatever_its_name(kvgen, files):
     (files / "odd.kv").mkdir()
     assert kvgen("check", "odd.kv").exit_code == 2
+    (files / "odd.kv/inside.kv").write_text(GOOD)
+    assert kvgen("check", "odd.kv").exit_code == 0, "then it is a folder of policies"
+    assert "odd" not in kvgen("check", ".").output
 
 
 def test_the_warned_text_is_what_it_says(kvgen):
