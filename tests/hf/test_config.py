@@ -9,7 +9,12 @@ from kvgen.hf_config import policy_text
 from kvgen.hf_families import FAMILIES, ConfigError
 from kvgen.pipeline import check_text
 
-SMALL = {"num_hidden_layers": 8, "hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2}
+SMALL = {
+    "num_hidden_layers": 8,
+    "hidden_size": 64,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+}
 SHARED = {**SMALL, "num_hidden_layers": 10, "num_kv_shared_layers": 4}
 VARIANTS = {
     "llama": [{}, SMALL, {**SMALL, "head_dim": 8, "num_key_value_heads": 2}],
@@ -24,7 +29,11 @@ VARIANTS = {
     "gemma4_text": [{}, {**SHARED, "num_hidden_layers": 15, "global_head_dim": 24}],
     "gpt_oss": [{}, {**SMALL, "sliding_window": 5}],
     "granite": [{}, {**SMALL, "attention_multiplier": 0.02}],
-    "llama4_text": [{}, {**SMALL, "attention_chunk_size": 16}, {**SMALL, "no_rope_layers": [1, 0] * 4}],
+    "llama4_text": [
+        {},
+        {**SMALL, "attention_chunk_size": 16},
+        {**SMALL, "no_rope_layers": [1, 0] * 4},
+    ],
     "phi3": [{}, {**SMALL, "sliding_window": 6}],
     "cohere": [{}, SMALL],
     "cohere2": [{}, {**SMALL, "sliding_window_pattern": 2, "head_dim": 8}],
@@ -52,7 +61,9 @@ def program_of(config: dict, name: str | None = None) -> ir.Program:
 def config_object(kind: str, fields: dict):
     from transformers import CONFIG_MAPPING
 
-    return CONFIG_MAPPING[kind](**{key: list(v) if isinstance(v, list) else v for key, v in fields.items()})
+    return CONFIG_MAPPING[kind](
+        **{key: list(v) if isinstance(v, list) else v for key, v in fields.items()}
+    )
 
 
 def test_every_family_is_compared():
@@ -84,14 +95,16 @@ def test_the_policies_are_those_of_transformers_config(kind, variant):
             assert kind_of_layer not in config.layer_types[donor + 1 : model.layers - len(shares)]
         seen = policy.retention
         limited = {"sliding_attention": seen.window_tokens, "chunked_attention": seen.chunk_tokens}
-        assert [limit for limit in (seen.window_tokens, seen.chunk_tokens) if limit is not None] == (
-            [limited[kind_of_layer]] if kind_of_layer in limited else []
-        )
+        assert [
+            limit for limit in (seen.window_tokens, seen.chunk_tokens) if limit is not None
+        ] == ([limited[kind_of_layer]] if kind_of_layer in limited else [])
         assert types[i] == "dummy" or window == limited.get(kind_of_layer)
         assert seen.sink_tokens == 0
         scale = SCALES.get(kind, lambda c, dim: dim**-0.5)(config, dim)
         assert (policy.scores.scale or dim**-0.5) == pytest.approx(scale, rel=1e-12)
-        assert policy.scores.softcap == (config.attn_logit_softcapping if kind == "gemma2" else None)
+        assert policy.scores.softcap == (
+            config.attn_logit_softcapping if kind == "gemma2" else None
+        )
         assert policy.scores.sink_logits == (kind == "gpt_oss")
 
 
@@ -154,7 +167,10 @@ def test_an_unknown_model_without_anything_special_sees_everything():
     [
         ({"model_type": "new", **PLAIN, "sliding_window": 8}, "sliding_window"),
         ({"model_type": "new", **PLAIN, "layer_types": ["full_attention"] * 2}, "layer_types"),
-        ({"model_type": "new", **PLAIN, "use_bidirectional_attention": True}, "use_bidirectional_attention"),
+        (
+            {"model_type": "new", **PLAIN, "use_bidirectional_attention": True},
+            "use_bidirectional_attention",
+        ),
         ({"model_type": "new", **PLAIN, "attention_sinks": 4}, "attention_sinks"),
         ({"model_type": "new", **PLAIN, "kv_lora_rank": 512}, "kv_lora_rank"),
         ({"model_type": "new", **PLAIN, "attn_logit_softcapping": 50.0}, "attn_logit_softcapping"),
@@ -165,8 +181,14 @@ def test_an_unknown_model_without_anything_special_sees_everything():
         ({"model_type": "llama", "layer_types": ["sliding_attention"] * 32}, "layer_types"),
         ({"model_type": "llama", "attention_chunk_size": 8}, "attention_chunk_size"),
         ({"model_type": "llama", "is_causal": False}, "is_causal"),
-        ({"model_type": "gemma2", "use_bidirectional_attention": True}, "use_bidirectional_attention"),
-        ({"model_type": "gemma4_text", "use_bidirectional_attention": "vision"}, "use_bidirectional_attention"),
+        (
+            {"model_type": "gemma2", "use_bidirectional_attention": True},
+            "use_bidirectional_attention",
+        ),
+        (
+            {"model_type": "gemma4_text", "use_bidirectional_attention": "vision"},
+            "use_bidirectional_attention",
+        ),
         ({"model_type": "gemma3_text", "num_kv_shared_layers": 3}, "num_kv_shared_layers"),
         ({"model_type": "qwen2", "layer_types": ["linear_attention"] * 32}, "layer_types"),
         ({"model_type": "qwen2", "layer_types": ["full_attention"] * 3}, "layer_types"),
@@ -177,7 +199,10 @@ def test_an_unknown_model_without_anything_special_sees_everything():
         ({"model_type": "gemma2", "query_pre_attn_scalar": float("nan")}, "query_pre_attn_scalar"),
         ({"model_type": "gemma3n_text", "num_kv_shared_layers": 35}, "num_kv_shared_layers"),
         ({"model_type": "gemma3n_text", "num_kv_shared_layers": 33}, "shares"),
-        ({"model_type": "llama", "per_layer_config": {"0": {"num_attention_heads": 8}}}, "per_layer_config"),
+        (
+            {"model_type": "llama", "per_layer_config": {"0": {"num_attention_heads": 8}}},
+            "per_layer_config",
+        ),
         ({"model_type": "llama", "per_layer_config": {"40": {}}}, "per_layer_config"),
         ({"num_hidden_layers": 2}, "model_type"),
         ([], "config.json"),
@@ -189,7 +214,9 @@ def test_what_is_not_understood_is_refused_by_name(config, named):
     assert len(str(refused.value)) < 600
 
 
-@pytest.mark.parametrize("name", ["", "1st", "class", "a b", "x" * 65, "Full", "full", "é", 'M {}\n"'])
+@pytest.mark.parametrize(
+    "name", ["", "1st", "class", "a b", "x" * 65, "Full", "full", "é", 'M {}\n"']
+)
 def test_a_name_that_cannot_be_a_models_is_refused(name):
     with pytest.raises(ConfigError, match="name"):
         policy_text({"model_type": "llama"}, name)

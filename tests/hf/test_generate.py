@@ -29,7 +29,7 @@ def prompt(rows=2, length=2 * WINDOW + 1, padding=(0, 4)):
     torch.manual_seed(11)
     ids = torch.randint(3, VOCABULARY, (rows, length))
     mask = torch.ones_like(ids)
-    for row, columns in zip(range(rows), padding):
+    for row, columns in enumerate(padding[:rows]):
         mask[row, :columns] = 0
     return {"input_ids": ids, "attention_mask": mask}
 
@@ -54,7 +54,7 @@ def check_same(case, inputs, cache=None, **options):
     ours = run(case.model, "kvgen", case.cache() if cache is None else cache, inputs, **options)
     assert torch.equal(ours.sequences, theirs.sequences)
     assert len(ours.logits) == len(theirs.logits)
-    for got, want in zip(ours.logits, theirs.logits):
+    for got, want in zip(ours.logits, theirs.logits, strict=True):
         torch.testing.assert_close(got, want, rtol=0, atol=1e-4 * max(1.0, float(want.abs().max())))
     return ours
 
@@ -126,7 +126,10 @@ def test_a_conversation_goes_on(family):
         new = torch.randint(3, VOCABULARY, (2, 5))
         ids = torch.cat([ours.sequences, new], 1)
         ones = torch.ones_like(ids[:, inputs["attention_mask"].shape[1] :])
-        inputs = {"input_ids": ids, "attention_mask": torch.cat([inputs["attention_mask"], ones], 1)}
+        inputs = {
+            "input_ids": ids,
+            "attention_mask": torch.cat([inputs["attention_mask"], ones], 1),
+        }
     assert cache.get_seq_length() == ours.sequences.shape[1] - 1
 
 

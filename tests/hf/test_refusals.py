@@ -82,7 +82,9 @@ def test_scores_are_compared_in_the_first_call():
     without = load(case.policy.replace("    sink_logits\n", ""), "tiny_no_sinks").hf
     with pytest.raises(ValueError, match="s_aux"):
         forward(case, without.TinyHFCache(case.model.config), ids())
-    scaled = load(tiny("llama").policy.replace("    storage ", "    scale 0.5\n    storage "), "tiny_scaled").hf
+    scaled = load(
+        tiny("llama").policy.replace("    storage ", "    scale 0.5\n    storage "), "tiny_scaled"
+    ).hf
     with pytest.raises(ValueError, match="scaling"):
         forward(tiny("llama"), scaled.TinyHFCache(tiny("llama").model.config), ids())
 
@@ -138,20 +140,24 @@ def test_a_prompt_that_is_shorter_than_the_cache(length):
     short = ids(columns=length)
     with pytest.raises(ValueError, match="reset"):
         case.model.generate(
-            short, attention_mask=torch.ones_like(short), cache=cache, max_new_tokens=2, do_sample=False
+            short,
+            attention_mask=torch.ones_like(short),
+            cache=cache,
+            max_new_tokens=2,
+            do_sample=False,
         )
     assert cache.offsets == (18,)
 
 
-@pytest.mark.parametrize(
-    "row", [[1, 1, 0, 1, 1, 1], [0, 1, 0, 1, 1, 1], [1, 1, 1, 0, 0, 1]]
-)
+@pytest.mark.parametrize("row", [[1, 1, 0, 1, 1, 1], [0, 1, 0, 1, 1, 1], [1, 1, 1, 0, 0, 1]])
 def test_a_hole_in_a_row(row):
     case, cache = tiny("mistral"), tiny("mistral").cache()
     with pytest.raises(ValueError, match="padding between the tokens of row 1"):
         forward(case, cache, ids(rows=2, columns=6), attention_mask=torch.tensor([[1] * 6, row]))
     assert cache.offsets == (0, 0)
-    forward(case, cache, ids(rows=2, columns=6), attention_mask=torch.tensor([[1] * 6, [0] + [1] * 5]))
+    forward(
+        case, cache, ids(rows=2, columns=6), attention_mask=torch.tensor([[1] * 6, [0] + [1] * 5])
+    )
     assert cache.offsets == (6, 5)
 
 
@@ -180,7 +186,9 @@ def test_a_mask_that_tells_another_past():
 def test_masks_that_are_not_of_columns():
     case, cache = tiny("llama"), tiny("llama").cache()
     with pytest.raises(ValueError, match="2-D mask"):
-        forward(case, cache, ids(columns=3), attention_mask=torch.ones(1, 1, 3, 3, dtype=torch.bool))
+        forward(
+            case, cache, ids(columns=3), attention_mask=torch.ones(1, 1, 3, 3, dtype=torch.bool)
+        )
 
 
 def test_a_crop_that_a_ring_cannot_undo():
