@@ -1,6 +1,5 @@
 """Section 3: appends, reads, accuracy."""
 
-import gc
 import weakref
 
 import pytest
@@ -36,7 +35,7 @@ def test_wrong_tensors_are_value_errors(clauses, backend):
     good = zeros(2, 1, 1, 8)
     wrong = [
         zeros(1, 1, 1, 8), zeros(2, 2, 1, 8), zeros(2, 1, 1, 7), zeros(2, 1, 2, 8), zeros(2, 1, 8), zeros(2, 1, 1, 1, 8),
-        good.half(), good.double(), good.long(), good.to("meta"), None, 3.0, [[0.0] * 8], zeros(()),
+        good.half(), good.double(), good.long(), good.to("meta"), None, 3.0, [[0.0] * 8], zeros(),
     ]  # fmt: skip
     for bad in wrong:
         for k, v in ((bad, good), (good, bad)):
@@ -325,7 +324,6 @@ def _snapshot_survives(pair, warm, width, attended):
             pair.window(change)
         held.check() if attended else None
     del pair.cache
-    gc.collect()
     held.check()
 
 
@@ -374,7 +372,6 @@ def test_a_dropped_read_is_gone(backend):
                 gone = weakref.ref(cache.append_window(k, k))
             except TypeError:
                 pytest.fail("a read can be referred to weakly")
-            gc.collect()
             assert gone() is None
 
 
@@ -408,7 +405,6 @@ def test_a_prefill_is_not_pinned(backend):
             refs = [weakref.ref(k), weakref.ref(v)]
             cache.append_window(k, v)
             del k, v
-            gc.collect()
             assert [ref() for ref in refs] == [None, None]
 
 

@@ -1,7 +1,6 @@
 """Section 6: rows."""
 
 import copy
-import gc
 import pickle
 
 import pytest
@@ -193,7 +192,6 @@ def test_nothing_of_the_source_is_pinned(clauses, backend):
             <= pair.cache.nbytes * rows // 8
         )
     pair.cache.filter_rows([3])
-    gc.collect()
     assert (
         sum(t.untyped_storage().nbytes() for t in _planes(pair.cache))
         <= (64 + 66) * pair.cache.bytes_per_token
