@@ -18,9 +18,8 @@ class Nearest:
     def __init__(self, words: Iterable[str], letters: int) -> None:
         self._letters = letters
         self._index: dict[str, list[str]] = {}
-        self._answers: dict[
-            str, tuple[int, str] | None
-        ] = {}  # the same mistake is often made again
+        # The same mistake is often made again.
+        self._answers: dict[str, tuple[int, str] | None] = {}
         self._longest = 0
         for word in words:
             self._longest = max(self._longest, len(word))
