@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kvgen.diagnostics import Diagnostic
+from kvgen.pause import no_collection
 from kvgen.source import SourceFile
 from kvgen.syntax import Clause, Declaration, File, Word
 
@@ -32,9 +33,10 @@ def format_text(text: str, name: str) -> tuple[str | None, tuple[Diagnostic, ...
     """The text in the one style; None, and why, where it cannot be read. Its meaning is not judged."""
     from kvgen.parse import parse
 
-    source = SourceFile.of(text, name)
-    file, problems = parse(source)
-    return (None if problems else format_file(source, file).text), problems
+    with no_collection():
+        source = SourceFile.of(text, name)
+        file, problems = parse(source)
+        return (None if problems else format_file(source, file).text), problems
 
 
 def format_file(source: SourceFile, file: File) -> Formatted:
