@@ -57,7 +57,6 @@ CODES: dict[str, str] = {
     "KV409": "a model whose policies differ in query heads",
     "KV410": "a model whose policies differ in dtype",
     "KV411": "a layer that shares twice",
-    "KV412": "a model that is half stateless",
     "KV901": "no version line",
     "KV902": "sinks without a window",
     "KV903": "sinks that are not smaller than the window",

@@ -18,7 +18,7 @@ from kvgen.clauses.repeat import Repeat
 from kvgen.clauses.share import Share
 from kvgen.diagnostics import Label, Problems
 from kvgen.inherit import Names, twice
-from kvgen.ir import CachePolicy, Stateless
+from kvgen.ir import CachePolicy
 from kvgen.syntax import Clause, Declaration, Word
 
 
@@ -140,17 +140,6 @@ def _check_alike(
             Label(word.span, f"stores {dtype}"),
             "one model computes in one dtype: give both policies the same",
             Label(first.span, f"stores {base_dtype}"),
-        )
-    stateless = isinstance(policy.storage, Stateless)
-    if stateless != isinstance(base.storage, Stateless):
-        kinds = ("stores nothing", "stores its tokens")
-        problems.add(
-            "KV412",
-            "a model that is half stateless",
-            Label(word.span, kinds[0] if stateless else kinds[1]),
-            "a stateless layer sees each forward as the whole sequence, the others as its next tokens: "
-            "write one model for training and one for generation",
-            Label(first.span, kinds[1] if stateless else kinds[0]),
         )
 
 
