@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from kvgen.hf_families import (
     CHUNKED,
@@ -21,6 +22,9 @@ from kvgen.hf_families import (
     ConfigError,
     Family,
     Fields,
+    Overrides,
+    as_list,
+    as_object,
     shown,
 )
 
@@ -63,14 +67,14 @@ LAYER_OVERRIDES = frozenset(
 
 def _text_fields(config: Mapping[str, object]) -> tuple[Family, Fields]:
     """The family and fields of the decoder, which multimodal models nest in `text_config`."""
-    if not isinstance(config, Mapping):
+    if as_object(config) is None:
         raise ConfigError(
             f"a config.json holds one object, got {type(config).__name__}. Give a model's "
             "config.json."
         )
     text, model_type = config, config.get("model_type")
-    nested = config.get("text_config")
-    if isinstance(nested, Mapping):
+    nested = as_object(config.get("text_config"))
+    if nested is not None:
         text = {**{key: config[key] for key in ("torch_dtype", "dtype") if key in config}, **nested}
         model_type = nested.get("model_type") or NESTED_TEXT_TYPES.get(str(model_type), model_type)
     if not isinstance(model_type, str) or not model_type:
@@ -98,7 +102,7 @@ def _refuse_what_is_not_understood(
         raise ConfigError(
             "is_causal is false: queries see later positions, which no kvgen policy allows."
         )
-    known = UNDERSTOOD | (family.reads | family.defaults.keys() if family else frozenset())
+    known = UNDERSTOOD | (family.reads | family.defaults.keys() if family else set[str]())
     for name in sorted(text):
         if (
             name not in known
@@ -118,7 +122,8 @@ def _refuse_what_is_not_understood(
 def _refuse_unless_plain_decoder(fields: Fields) -> None:
     """An unknown model type passes as full causal attention, if all of the file looks like it."""
     architectures = fields.get("architectures") or ["ForCausalLM"]
-    if not any(str(name).endswith("ForCausalLM") for name in list(architectures)):
+    names = as_list(architectures) or [architectures]
+    if not any(str(name).endswith("ForCausalLM") for name in names):
         raise ConfigError(
             f"model_type {fields.model_type!r} is unknown, and architectures is "
             f"{shown(architectures)}: nothing says that it is a causal decoder. Known model types: "
@@ -146,16 +151,17 @@ def _layers(family: Family, fields: Fields) -> list[Layer]:
     return [_layer(fields, kind, overrides.get(i, {})) for i, kind in enumerate(kinds)]
 
 
-def _per_layer_config(fields: Fields, layers: int) -> dict[int, dict]:
+def _per_layer_config(fields: Fields, layers: int) -> Overrides:
     """What transformers 5 writes for layers that differ."""
-    found = fields.get("per_layer_config") or {}
-    if not isinstance(found, Mapping) or not all(
+    stated = fields.get("per_layer_config")
+    found = as_object(stated or dict[str, Any]())
+    if found is None or not all(
         str(key).isdigit() and int(str(key)) < layers and isinstance(value, Mapping)
         for key, value in found.items()
     ):
         raise ConfigError(
             f"per_layer_config must map layers 0 to {layers - 1} to their fields, got "
-            f"{shown(found)}."
+            f"{shown(stated)}."
         )
     for key, value in found.items():
         for name in sorted(set(value) - LAYER_OVERRIDES):
@@ -170,7 +176,7 @@ def _per_layer_config(fields: Fields, layers: int) -> dict[int, dict]:
     }
 
 
-def _layer(fields: Fields, kind: str, override: dict) -> Layer:
+def _layer(fields: Fields, kind: str, override: Mapping[str, Any]) -> Layer:
     fields = Fields(fields.model_type, {**fields.values, **override})
     query = fields.count("num_attention_heads")
     kv = fields.optional_count("num_key_value_heads") or query
@@ -198,7 +204,7 @@ def _shares(family: Family, fields: Fields, layers: list[Layer]) -> list[tuple[i
         )
     first = len(layers) - shared
     donors = {layer.kind: i for i, layer in enumerate(layers[:first])}
-    pairs = []
+    pairs: list[tuple[int, int]] = []
     for i in range(first, len(layers)):
         if (donor := donors.get(layers[i].kind)) is None:
             raise ConfigError(
@@ -269,9 +275,10 @@ def _model_name(name: str | None, config: Mapping[str, object], taken: Collectio
 
 
 def _score_clauses(family: Family, fields: Fields, layers: list[Layer]) -> dict[Layer, list[str]]:
-    scale, clauses = family.scale(fields), {}
+    scale = family.scale(fields)
+    clauses: dict[Layer, list[str]] = {}
     for layer in layers:
-        lines = []
+        lines: list[str] = []
         if scale is not None and not math.isclose(scale, layer.dim**-0.5, rel_tol=1e-9):
             lines.append(f"    scale    {_number(scale)}")
         if family.softcap and (cap := fields.number(family.softcap)) is not None:

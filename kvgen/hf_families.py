@@ -11,12 +11,23 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any, cast
 
 FULL, SLIDING, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
 
 
 class ConfigError(ValueError):
     """A config.json that no policy is written for: what was found, why it matters, what to do."""
+
+
+def as_object(value: object) -> Mapping[str, Any] | None:
+    """A JSON object; None if it is something else."""
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else None
+
+
+def as_list(value: object) -> list[Any] | None:
+    """A JSON list; None if it is something else."""
+    return cast("list[Any]", value) if isinstance(value, list) else None
 
 
 def shown(value: object) -> str:
@@ -70,19 +81,21 @@ class Fields:
             )
         return float(found)
 
-    def layers(self, name: str, layers: int) -> list | None:
+    def layers(self, name: str, layers: int) -> list[Any] | None:
         """A list of one entry a layer; None when the file has none."""
         found = self.get(name)
         if not found:
             return None
-        if not isinstance(found, list) or len(found) != layers:
+        entries = as_list(found)
+        if entries is None or len(entries) != layers:
             raise ConfigError(
                 f"{name} must be a list of {layers} entries, one a layer, got {shown(found)}."
             )
-        return found
+        return entries
 
 
 Kinds = Callable[[Fields, int], list[str]]
+Overrides = dict[int, Mapping[str, Any]]  # the fields of layers that differ
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +108,13 @@ class Family:
     `reads`: fields without a default that decide what a query sees and are understood.
     """
 
-    defaults: Mapping[str, object] = field(default_factory=dict)
+    defaults: Mapping[str, object] = field(default_factory=dict[str, object])
     kinds: Kinds = lambda fields, layers: [FULL] * layers
     scale: Callable[[Fields], float | None] = lambda fields: None
     softcap: str | None = None
     sink_logits: bool = False
     shares: bool = False
-    overrides: Callable[[Fields, list[str]], dict[int, dict]] = lambda fields, kinds: {}
+    overrides: Callable[[Fields, list[str]], Overrides] = lambda fields, kinds: {}
     reads: frozenset[str] = frozenset()
 
 
@@ -151,7 +164,7 @@ def _chunks_with_rope(fields: Fields, layers: int) -> list[str]:
     return [CHUNKED if rope else FULL for rope in _rope_layers(fields, layers)]
 
 
-def _rope_layers(fields: Fields, layers: int) -> list:
+def _rope_layers(fields: Fields, layers: int) -> list[Any]:
     """One true entry a layer with rotary embedding: `no_rope_layers` says the opposite."""
     step = fields.count("no_rope_layer_interval")
     return fields.layers("no_rope_layers", layers) or [(i + 1) % step for i in range(layers)]
@@ -161,7 +174,7 @@ def _last_layer_full(kinds: Kinds) -> Kinds:
     return lambda fields, layers: [*kinds(fields, layers)[:-1], FULL]
 
 
-def _gemma4_global_heads(fields: Fields, kinds: list[str]) -> dict[int, dict]:
+def _gemma4_global_heads(fields: Fields, kinds: list[str]) -> Overrides:
     """Gemma 4's full layers have heads of another size, and number where k and v are one."""
     heads = {"head_dim": fields.count("global_head_dim")}
     if fields.get("attention_k_eq_v") and fields.get("num_global_key_value_heads") is not None:

@@ -90,7 +90,8 @@ def _model_class(declared: ir.Model, index: dict[str, int], stateless: set[str])
 
 def _facts(policy: ir.CachePolicy) -> tuple[tuple[str, str], ...]:
     heads, scores, retention = policy.heads, policy.scores, policy.retention
-    ring = isinstance(policy.storage, ir.Ring)
+    storage = policy.storage
+    ring = model.ring_slots(retention, storage) if isinstance(storage, ir.Ring) else None
     return (
         ("query_heads", repr(heads.query)),
         ("kv_heads", repr(heads.kv)),
@@ -102,7 +103,7 @@ def _facts(policy: ir.CachePolicy) -> tuple[tuple[str, str], ...]:
         ("window", repr(retention.window_tokens)),
         ("chunk", repr(retention.chunk_tokens)),
         ("sinks", repr(retention.sink_tokens)),
-        ("ring", repr(model.ring_slots(retention, policy.storage) if ring else None)),
+        ("ring", repr(ring)),
         ("trimmable", repr(policy.trim.guarded or policy.trim.bypass_tokens > 0)),
-        ("stateless", repr(isinstance(policy.storage, ir.Stateless))),
+        ("stateless", repr(isinstance(storage, ir.Stateless))),
     )

@@ -20,7 +20,7 @@ MATRIX = {  # by family of targets: what matrix instructions are called, the wid
 
 def read_sass(asm: Any) -> dict[str, Any]:
     """Figures of a cubin, from the tools in triton's wheel."""
-    import triton
+    import triton  # pyright: ignore[reportMissingTypeStubs]
 
     tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:

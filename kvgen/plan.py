@@ -239,7 +239,7 @@ def _bytes(policy: CachePolicy) -> Decision:
 
 def describe(package: PackagePlan) -> str:
     """The plan as `kvgen compile --emit plan` prints it."""
-    lines = []
+    lines: list[str] = []
     for policy in package.policies:
         lines += [f"policy {policy.policy.name}", *_table(policy.decisions), ""]
     for caches in package.models:

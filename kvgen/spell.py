@@ -92,7 +92,8 @@ def policy_values(plan: PolicyPlan, package: PackagePlan) -> dict[str, Any]:
         "per_row": _per_row(policy),
         "kernels": _kernels(plan),
         "stored_text": _stored_text(policy),
-        "share_decode": ring and (chunk is not None or policy.storage.slack_slots > 0),
+        "share_decode": isinstance(policy.storage, Ring)
+        and (chunk is not None or policy.storage.slack_slots > 0),
         "imports": _imports(policy),
         "doc": policy_doc(plan, package, names(policy.name)["cache"]),
     }
