@@ -92,11 +92,13 @@ class Store:
     def of(heads) -> Store:
         return Store(heads)
 
+    @torch.inference_mode(False)  # one store for all modes
     def __init__(self, heads):
         self.count = 0
         self.keys = torch.zeros(64, heads.kv, heads.key_dim, dtype=torch.float64)
         self.values = torch.zeros(64, heads.kv, heads.value_dim, dtype=torch.float64)
 
+    @torch.inference_mode(False)
     def add(self, k: torch.Tensor, v: torch.Tensor) -> list[list[int]]:
         """The numbers of the tokens of k and v [B, Hkv, L, D], row by row."""
         rows, width, first = k.shape[0], k.shape[2], self.count

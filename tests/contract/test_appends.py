@@ -431,3 +431,24 @@ def test_addresses_are_for_life(clauses, backend):
     assert same()
     pair.cache.load_state_dict(state)
     assert same()
+
+
+@pytest.mark.parametrize("clauses", STORAGES)
+def test_made_in_inference_mode_and_used_outside(clauses, backend):
+    """The two modes may alternate over a cache's life."""
+    with torch.inference_mode():
+        pair = Pair(clauses, 2, backend=backend)
+        pair.window(5)
+        pair.window(40) if "fixed" not in clauses else pair.window(7)
+    pair.decode()
+    pair.window(3)
+    with torch.inference_mode():
+        pair.decode()
+        pair.trim(1)
+        pair.call("filter_rows", [1, 0, 1])
+        pair = pair.extract(1).merge(pair).save_load()
+    with torch.no_grad():
+        pair.window(3)
+        pair.call("reset")
+        pair.decode()
+    pair.decode()

@@ -7,7 +7,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from tests.contract.harness import DEVICE, make_cache
+from tests.contract.harness import DEVICE, make_cache, storage_tensors
 
 SLOTS, DIM = 512, 256
 POLICIES = {
@@ -127,3 +127,33 @@ def test_heads_are_packed_not_repeated(backend):
             torch.randn(1, 8, 1, DIM, device=DEVICE)
         )
     assert copied.bytes < math.prod(k.shape) * 4 // 2
+
+
+@pytest.mark.parametrize(
+    "clauses", ["window 16 storage ring", "window 12 sinks 4 storage ring slack 2", "chunk 16"]
+)
+def test_a_held_read_costs_what_is_overwritten_at_most(clauses, backend):
+    """However long it is held, no more than the planes it looks at."""
+    cache = make_cache(clauses, 1, backend=backend)
+    k = torch.randn(1, 1, 20, 8, device=DEVICE)
+    cache.append_window(k, k)
+    one = k[:, :, :1]
+    reads = [cache.append_decode(one, one), cache.append_window(k[:, :, :2], k[:, :, :2])]
+    for _ in range(100):
+        cache.append_decode(one, one)
+    for read in reads:
+        held = {
+            t.untyped_storage().data_ptr(): t.untyped_storage().nbytes()
+            for t in storage_tensors(read)
+        }
+        assert sum(held.values()) < 4 * cache.capacity * cache.bytes_per_token + 4096
+    assert cache.nbytes == cache.capacity * cache.bytes_per_token
+
+
+def test_a_stateless_append_copies_nothing(backend):
+    cache = make_cache("stateless window 4", 1, backend=backend)
+    k = torch.randn(1, 1, 20, 8, device=DEVICE)
+    with Copied() as copied:
+        read = cache.append_window(k, k)
+    assert copied.bytes == 0
+    assert k.data_ptr() in {t.data_ptr() for t in storage_tensors(read)}

@@ -43,7 +43,12 @@ POLICIES = {
 }
 # To four calls: one number of rows each, one and two by turns.
 DEEP = {
-    *((f"W{w}S{s}Slack{k}", 1 + (w + s + k) % 2) for w in (1, 2, 3) for s in (0, 1) for k in (0, 1)),
+    *(
+        (f"W{w}S{s}Slack{k}", 1 + (w + s + k) % 2)
+        for w in (1, 2, 3)
+        for s in (0, 1)
+        for k in (0, 1)
+    ),
     ("K2Slack0", 1),
     ("K3Slack1", 2),
     ("Full", 2),
