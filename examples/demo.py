@@ -23,7 +23,7 @@ def main() -> None:
     sys.path.insert(0, str(ROOT))
     hf = emitted("smollm2")
     title("kvgen: a policy, its cache, a language model writing on it")
-    show_policy(ROOT / "policies" / "smollm2.kv")
+    show_policy("Full")
     model, tokenizer = load()
     alone(model, tokenizer, hf.SmolLM2HFCache)
     batch(model, tokenizer, hf.SmolLM2HFCache)
@@ -87,7 +87,8 @@ def chunks(model, tokenizer, cache_class) -> None:
 
 
 def window(model, tokenizer, cache_class) -> None:
-    title("4. The same model on `Windowed`: the first 4 tokens and the last 256, in 267 slots")
+    title("4. The same model on `Windowed`: a few first tokens and the last ones, in a ring")
+    show_policy("Windowed")
     prompt = chat(tokenizer, "Write a long story about a lighthouse keeper and a lost whale.")
     cache = cache_class()  # no config: this policy is narrower than the model, on purpose
     sizes = []
@@ -105,7 +106,7 @@ def window(model, tokenizer, cache_class) -> None:
             f"after {tokens} tokens",
             f"{size:,} bytes; `Full` would hold {tokens * token_bytes(cache):,}",
         )
-    report_windowed_difference(model, ids[:, :-1], cache_class())
+    report_windowed_difference(model, ids[:, :-1], cache.caches.layers[0], cache_class())
 
 
 # -- Writing
@@ -196,13 +197,13 @@ def logits(model, attention, forward, prompt, cache, chunk=None):
     return torch.cat(out, 1)
 
 
-def report_windowed_difference(model, ids, cache) -> None:
+def report_windowed_difference(model, ids, policy, cache) -> None:
     """The same tokens through one forward of the model under a mask of what the policy lets each query see."""
     import torch
 
     q = torch.arange(ids.shape[1])[:, None]
     k = torch.arange(ids.shape[1])[None]
-    seen = (k <= q) & ((q - k < 256) | (k < 4))
+    seen = (k <= q) & ((q - k < policy.window) | (k < policy.sinks))
     model.set_attn_implementation("sdpa")
     with torch.no_grad():
         theirs = model(ids, attention_mask=seen[None, None], use_cache=False).logits
@@ -267,10 +268,12 @@ def print_difference(difference, largest, reference: str) -> None:
     )
 
 
-def show_policy(file: Path) -> None:
-    """The first policy and model of the file, as they are written there."""
-    for line in file.read_text(encoding="utf-8").split("\n# The same model")[0].strip().split("\n"):
-        print(f"  {line}".rstrip())
+def show_policy(name: str) -> None:
+    """A policy of smollm2.kv as it is written there."""
+    text = (ROOT / "policies" / "smollm2.kv").read_text(encoding="utf-8")
+    policy = text[text.index(f"policy {name} ") :]
+    for line in policy[: policy.index("}") + 1].split("\n"):
+        print(f"  {line}")
     print()
 
 
