@@ -28,8 +28,12 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class DecodePlan:
-    """Keys a step, warps, loads in flight; `splits` programs share the keys, at least `split` of them each."""
+    """Query rows and keys a step, warps, loads in flight.
 
+    `splits` programs share the keys, `split` of them each, or at least as many where storage has no limit.
+    """
+
+    rows: int
     keys: int
     warps: int
     stages: int
@@ -38,8 +42,8 @@ class DecodePlan:
 
     def __str__(self) -> str:
         return (
-            f"DecodePlan(keys={self.keys}, warps={self.warps}, stages={self.stages},"
-            f" splits={self.splits}, split={self.split})"
+            f"DecodePlan(rows={self.rows}, keys={self.keys}, warps={self.warps},"
+            f" stages={self.stages}, splits={self.splits}, split={self.split})"
         )
 
 
@@ -86,27 +90,28 @@ INTERPRETER = Target(
     "interpreter", 1 << 30, 4, 0.0
 )  # small tiles, a few splits: each way through a kernel is short
 
-# By target and largest head dim: (keys, warps, stages) of a decode step on two-byte elements. Bytes in flight decide,
-# as long as three programs fit a multiprocessor; AMD has no asynchronous copies worth a third buffer.
+# By target and largest head dim: (rows, keys, warps, stages) of a decode step on two-byte elements. Bytes in flight decide,
+# as long as three programs fit a multiprocessor; AMD has no asynchronous copies worth a third buffer. More than `rows` heads
+# times columns are shared by several programs: more would spill.
 DECODE_TILES = {
-    "sm_80": {64: (64, 4, 3), 128: (64, 4, 3), 256: (32, 4, 3)},
-    "sm_90": {64: (64, 4, 3), 128: (64, 4, 3), 256: (32, 4, 3)},
-    "sm_100": {64: (64, 4, 3), 128: (64, 4, 3), 256: (32, 4, 3)},
-    "sm_120": {64: (64, 4, 3), 128: (64, 4, 2), 256: (32, 4, 2)},
-    "gfx942": {64: (64, 4, 2), 128: (32, 4, 2), 256: (32, 4, 2)},
-    "gfx950": {64: (64, 4, 2), 128: (64, 4, 2), 256: (32, 4, 2)},
-    "interpreter": {64: (32, 4, 1), 128: (32, 4, 1), 256: (32, 4, 1)},
+    "sm_80": {64: (64, 64, 4, 3), 128: (64, 64, 4, 3), 256: (32, 32, 4, 3)},
+    "sm_90": {64: (64, 64, 4, 3), 128: (64, 64, 4, 3), 256: (64, 32, 4, 3)},
+    "sm_100": {64: (64, 64, 4, 3), 128: (64, 64, 4, 3), 256: (64, 32, 4, 3)},
+    "sm_120": {64: (64, 64, 4, 3), 128: (64, 64, 4, 2), 256: (32, 32, 4, 2)},
+    "gfx942": {64: (64, 64, 4, 2), 128: (64, 32, 4, 2), 256: (64, 32, 4, 2)},
+    "gfx950": {64: (64, 64, 4, 2), 128: (64, 64, 4, 2), 256: (64, 32, 4, 2)},
+    "interpreter": {64: (64, 32, 4, 1), 128: (64, 32, 4, 1), 256: (64, 32, 4, 1)},
 }
 
 # The same of a window step: (rows, keys, warps, stages, edge stages), the largest tile that keeps its accumulator, scores
 # and probabilities in registers.
 WINDOW_TILES = {
-    "sm_80": {64: (128, 64, 8, 3, 2), 128: (128, 64, 8, 3, 2), 256: (64, 32, 4, 2, 1)},
+    "sm_80": {64: (128, 64, 8, 3, 2), 128: (128, 32, 8, 3, 1), 256: (64, 32, 8, 2, 1)},
     "sm_90": {64: (128, 128, 8, 3, 2), 128: (128, 64, 8, 3, 2), 256: (128, 32, 8, 3, 1)},
     "sm_100": {64: (128, 128, 8, 3, 2), 128: (128, 64, 8, 3, 2), 256: (64, 64, 8, 2, 1)},
-    "sm_120": {64: (128, 64, 8, 3, 2), 128: (128, 32, 8, 3, 2), 256: (64, 32, 8, 2, 1)},
-    "gfx942": {64: (128, 64, 4, 1, 1), 128: (128, 32, 8, 1, 1), 256: (64, 32, 8, 1, 1)},
-    "gfx950": {64: (128, 64, 4, 1, 1), 128: (128, 32, 8, 1, 1), 256: (64, 32, 8, 1, 1)},
+    "sm_120": {64: (128, 64, 8, 3, 2), 128: (128, 32, 8, 2, 1), 256: (64, 32, 8, 2, 1)},
+    "gfx942": {64: (128, 64, 4, 1, 1), 128: (128, 32, 8, 1, 1), 256: (64, 16, 8, 1, 1)},
+    "gfx950": {64: (128, 64, 4, 1, 1), 128: (128, 32, 8, 1, 1), 256: (64, 16, 8, 1, 1)},
     "interpreter": {64: (32, 32, 4, 1, 1), 128: (32, 32, 4, 1, 1), 256: (32, 32, 4, 1, 1)},
 }
 
@@ -121,7 +126,7 @@ KEY_GRADIENT_TILES = {
     "interpreter": {64: (32, 32, 4, 1, 1), 128: (32, 32, 4, 1, 1), 256: (32, 32, 4, 1, 1)},
 }
 QUERY_GRADIENT_TILES = {
-    "sm_80": {64: (64, 32, 4, 2, 1), 128: (64, 64, 4, 2, 1), 256: (64, 32, 8, 2, 1)},
+    "sm_80": {64: (64, 32, 4, 2, 1), 128: (64, 64, 8, 2, 1), 256: (64, 32, 8, 2, 1)},
     "sm_90": {64: (128, 64, 8, 2, 1), 128: (128, 64, 8, 2, 1), 256: (32, 32, 4, 2, 1)},
     "sm_100": {64: (128, 64, 8, 2, 1), 128: (128, 64, 8, 2, 1), 256: (64, 32, 8, 2, 1)},
     "sm_120": {64: (64, 32, 4, 2, 1), 128: (64, 32, 4, 1, 1), 256: (64, 32, 8, 1, 1)},
@@ -291,17 +296,17 @@ def plan_rows(policy: CachePolicy) -> tuple[PlanRow, ...]:
 
 def decode_plan(policy: CachePolicy, target: Target, size: int) -> DecodePlan:
     """Splits: one wave at batch 1, two programs a multiprocessor; a split is long enough to pay for its part."""
-    keys, warps, stages = fitted(DECODE_TILES[target.name], policy)
+    rows, keys, warps, stages = fitted(DECODE_TILES[target.name], policy)
     if size == 4 and target is not INTERPRETER:
         keys = max(16, keys // 2)
     least = least_split(policy, target, keys)
     wanted = min(MOST_SPLITS, -(-2 * target.multiprocessors // policy.heads.kv))
     most = most_seen(policy)
     if most is None:
-        return DecodePlan(keys, warps, stages, wanted, least)
+        return DecodePlan(rows, keys, warps, stages, wanted, least)
     splits = max(1, min(wanted, most // least))
     split = up(-(-most // splits), keys)
-    return DecodePlan(keys, warps, stages, -(-most // split), split)
+    return DecodePlan(rows, keys, warps, stages, -(-most // split), split)
 
 
 def least_split(policy: CachePolicy, target: Target, keys: int) -> int:

@@ -92,8 +92,8 @@ class Rig:
         tokens = [width - skip for skip in left] if tokens is None else tokens
         k, v = (self._columns(width, left, tokens, which) for which in (0, 1))
         firsts = tuple(self.offsets)
-        starts = tuple(first - skip for first, skip in zip(firsts, left))
-        ends = tuple(first + n for first, n in zip(firsts, tokens))
+        starts = tuple(first - skip for first, skip in zip(firsts, left, strict=True))
+        ends = tuple(first + n for first, n in zip(firsts, tokens, strict=True))
         columns = self.columns_type(starts, firsts, ends, width)
         self.offsets = list(ends)
         beside = width > self.in_place
@@ -117,7 +117,7 @@ class Rig:
         """[B, H, L, D] of which columns come before heads in memory, as models make them."""
         dim, heads = self._dims[which], self.policy.heads.kv
         x = torch.full((self.rows, width, heads, dim), math.nan, dtype=self.dtype).transpose(1, 2)
-        for row, (skip, n) in enumerate(zip(left, tokens)):
+        for row, (skip, n) in enumerate(zip(left, tokens, strict=True)):
             fresh = torch.randn(heads, n, dim, generator=self.random).to(self.dtype)
             x[row, :, skip : skip + n] = fresh
             self.stored[row][which] = torch.cat([self.stored[row][which], fresh], 1)
@@ -148,7 +148,7 @@ class Rig:
         q = torch.full((self.rows, columns.width, heads.query, heads.key_dim), math.nan).transpose(
             1, 2
         )
-        for row, (start, first, end) in enumerate(zip(*columns[:3])):
+        for row, (start, first, end) in enumerate(zip(*columns[:3], strict=True)):
             fresh = torch.randn(heads.query, end - first, heads.key_dim, generator=self.random)
             q[row, :, first - start : end - start] = fresh
         return q

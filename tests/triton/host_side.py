@@ -1,0 +1,83 @@
+"""A program of its own: decode steps against a libcuda that launches nothing. Prints what they cost the host, as JSON.
+
+    python host_side.py FOLDER_OF_THE_STUB PACKAGE_FOLDER
+
+The package `hosted` has the policies Ring (several splits) and Short (one split). Times are the least of many repeats.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import json
+import os
+import sys
+import timeit
+from pathlib import Path
+
+stub, packages = Path(sys.argv[1]), sys.argv[2]
+os.environ["TRITON_LIBCUDA_PATH"] = str(stub)
+LIBCUDA = ctypes.CDLL(str(stub / "libcuda.so.1"), mode=ctypes.RTLD_GLOBAL)
+LIBCUDA.stub_launches.restype = ctypes.c_int64
+
+import torch  # noqa: E402
+import triton  # noqa: E402
+import triton.language as tl  # noqa: E402
+from triton.backends.compiler import GPUTarget  # noqa: E402
+from triton.backends.nvidia import driver as nvidia  # noqa: E402
+
+
+class Stub(nvidia.CudaDriver):
+    def __init__(self) -> None:
+        self.utils, self.launcher_cls = nvidia.CudaUtils(), nvidia.CudaLauncher
+        self.get_current_device = lambda: 0
+        self.get_current_stream = lambda device: 0
+        self.set_current_device = lambda device: None
+        self.get_device_capability = lambda device: (9, 0)
+
+    def get_current_target(self) -> GPUTarget:
+        return GPUTarget("cuda", 90, 32)
+
+
+@triton.jit
+def plain(x, N: tl.constexpr):
+    i = tl.arange(0, 64)
+    tl.store(x + i, tl.load(x + i) + N)
+
+
+def microseconds(call) -> float:
+    for _ in range(50):
+        call()
+    return min(timeit.repeat(call, number=20, repeat=600)) / 20 * 1e6
+
+
+def launches(call) -> int:
+    before = LIBCUDA.stub_launches()
+    call()
+    return LIBCUDA.stub_launches() - before
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    triton.runtime.driver.set_active(Stub())
+    sys.path.insert(0, packages)
+    hosted = importlib.import_module("hosted")
+    importlib.import_module("hosted._launch").target_of = lambda device: "sm_90"
+    found = {}
+    for name in ("Ring", "Short"):
+        cache = getattr(hosted, f"{name}Cache")(1, backend="triton")
+        k = torch.zeros(1, 8, 1, 128, dtype=torch.bfloat16)
+        q = torch.zeros(1, 32, 1, 128, dtype=torch.bfloat16)
+
+        def step(cache=cache, k=k, q=q):
+            return cache.append_decode(k, k).attend(q)
+
+        step()
+        found[f"{name} launches"] = launches(step)
+        found[f"{name} step"] = microseconds(step)
+    x = torch.zeros(64)
+    found["plain launch"] = microseconds(lambda: plain[(1,)](x, N=1))
+    print(json.dumps(found))
+
+
+main()
