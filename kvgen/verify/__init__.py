@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator
 
 from kvgen.ir import CachePolicy, Program
 from kvgen.plan import BACKENDS
-from kvgen.verify.facts import facts
+from kvgen.verify.facts import facts_of
 from kvgen.verify.report import PolicyReport, Report, Tested
 
 Tell = Callable[[str, float], None]  # what is being done, and the share of all that is done
 SECONDS = 20.0  # for a policy, all backends together
 
-__all__ = ["PolicyReport", "Report", "Tested", "facts", "verify", "verify_policy"]
+__all__ = ["PolicyReport", "Report", "Tested", "verify", "verify_policy"]
 
 
 def verify(
@@ -52,7 +52,7 @@ def verify_policy(
         tests += Trial(policy, backend, name, seconds / len(runnable), share, seed).tests()
     untested = (*missing, *_never_tested(policy))
     place = f"{program.stem}.kv:{policy.line}"
-    return PolicyReport(policy.name, place, facts(policy), tuple(tests), untested)
+    return PolicyReport(policy.name, place, facts_of(policy), tuple(tests), untested)
 
 
 def _runnable(policy: CachePolicy, asked: tuple[str, ...] | None) -> tuple[list[str], list[str]]:

@@ -84,11 +84,11 @@ Call = Append | Prepare | Finalize | Trim | Rows | Extract | Merge | Clone | Rel
 Move = tuple[Call, ...]
 
 
-def smallest_moves(policy: CachePolicy, rows: int) -> tuple[Move, ...]:
+def smallest_moves(policy: CachePolicy, offsets: tuple[int, ...]) -> tuple[Move, ...]:
     """The alphabet of the exhaustive walk: on both sides of every edge that the policy has."""
-    widths, trims = _edges(policy)
+    rows, (widths, trims) = len(offsets), _edges(policy)
     moves: list[Move] = [(Decode(),), *((Window(width),) for width in widths)]
-    moves += [(Trim(n),) for n in trims]
+    moves += [(Trim(n),) for n in (*trims, offsets)]
     if policy.trim.bypass_tokens:
         moves.append((Trim(policy.trim.bypass_tokens, bypass=True),))
     moves += _prefills(policy, rows)

@@ -24,7 +24,7 @@ class Fact:
     holds: bool
 
 
-def facts(policy: CachePolicy) -> tuple[Fact, ...]:
+def facts_of(policy: CachePolicy) -> tuple[Fact, ...]:
     match policy.storage:
         case Ring():
             return tuple(_ring(policy, policy.storage))

@@ -69,7 +69,7 @@ class Walk:
             self._visit(session, rows, depth)
 
     def _visit(self, session: Session, rows: int, depth: int) -> None:
-        moves = smallest_moves(self.subject.policy, session.rows)
+        moves = smallest_moves(self.subject.policy, session.judge.offsets)
         turn = self.sequences % len(moves)  # every move gets its turn at the node itself
         for number, move in enumerate((*moves[turn:], *moves[:turn])):
             self.clock.tick()
@@ -132,17 +132,17 @@ class Random:
             case "window":
                 return (Window(choose.choice(self.widths)),)
             case "trim":
-                counts = [choose.choice(self.trims) for _ in range(rows)]
-                return (Trim(counts[0] if choose.random() < 0.5 else tuple(counts)),)
+                return (self._trim(choose, session),)
             case "verify":
                 width = choose.choice(self.widths[:6])
                 bypass = session.policy.trim.bypass_tokens
-                back = choose.randint(0, min(width, bypass or width))
+                back = choose.randint(0, min(width, bypass + 1 if bypass else width))
                 return Window(width), Trim(back, bypass=bypass > 0)
             case "prefill":
                 return tuple(self._prefill(choose, session))
             case "rows":
-                return (Rows(tuple(choose.choices(range(rows), k=choose.randint(1, MOST_ROWS)))),)
+                kept = tuple(choose.choices(range(rows), k=choose.randint(1, MOST_ROWS)))
+                return Rows(kept), Trim(1, bypass=choose.random() < 0.5)
             case "extract":
                 return (Extract(choose.randrange(rows)),)
             case "merge" if rows < MOST_ROWS:
@@ -151,6 +151,12 @@ class Random:
                 return (Reset(),)
             case _:
                 return (choose.choice((Clone(), Reload())),)
+
+    def _trim(self, choose: random.Random, session: Session) -> Trim:
+        if choose.random() < 0.1:
+            return Trim(session.judge.offsets)  # all there is
+        counts = tuple(choose.choice(self.trims) for _ in range(session.rows))
+        return Trim(counts[0] if choose.random() < 0.5 else counts, bypass=choose.random() < 0.2)
 
     def _prefill(self, choose: random.Random, session: Session) -> Iterator[Call]:
         padding, rows = session.policy.padding, session.rows
@@ -189,10 +195,10 @@ def _edges(subject: Subject) -> tuple[list[int], list[int]]:
     slack = policy.storage.slack_slots if isinstance(policy.storage, Ring) else 3
     ring = reach + slack
     widths = {1, 2, slack + 1, slack + 2, reach - 1, reach, reach + 1, ring - 1, ring, ring + 1}
-    if reach > 16:
-        widths |= set(_TILES)
+    widths |= set(_TILES) if reach > 16 else {_TILES[-1] + 2}
     room = model.capacity(policy) or subject.capacity
-    most = 2 * ring if isinstance(policy.storage, Ring) or room is None else max(1, room // 3)
+    endless = isinstance(policy.storage, Ring) or room is None
+    most = max(2 * ring, max(_TILES) + 2) if endless else max(1, (room or 0) // 3)
     return sorted(w for w in widths if 0 < w <= most), sorted(
         {1, 2, slack, slack + 1, slack + 2} - {0}
     )
