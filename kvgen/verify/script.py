@@ -39,13 +39,14 @@ POLICY = """\\
 {text}"""
 
 Cache = load_text(POLICY, "small").{cls}
-cache = Cache({rows}, backend="{backend}"{options})
+OPTIONS = {options}
+cache = Cache({rows}, **OPTIONS)
 torch.manual_seed(0)
 
 
 def tokens(rows, columns):
-    k = torch.randn(rows, {kv}, columns, {key_dim}).to(cache.dtype)
-    return k, torch.randn(rows, {kv}, columns, {value_dim}).to(cache.dtype)
+    k = torch.randn(rows, {kv}, columns, {key_dim}).to(cache.device, cache.dtype)
+    return k, torch.randn(rows, {kv}, columns, {value_dim}).to(cache.device, cache.dtype)
 
 
 def append(name, k, v):
@@ -91,14 +92,19 @@ class _Script:
                 text=subject.text,
                 cls=f"{class_name(self.policy.name)}Cache",
                 rows=self.failure.rows,
-                backend=subject.backend,
-                options="" if subject.capacity is None else f", capacity={subject.capacity}",
+                options=self.options(),
                 kv=heads.kv,
                 key_dim=heads.key_dim,
                 value_dim=heads.value_dim,
             ).rstrip("\n")
             + "\n\n"
         )
+
+    def options(self) -> str:
+        """Of the constructor, as a dictionary."""
+        subject = self.subject
+        capacity = "" if subject.capacity is None else f', "capacity": {subject.capacity}'
+        return f'{{"backend": "{subject.backend}", "device": "{subject.device}"{capacity}}}'
 
     # -- the calls
 
@@ -160,10 +166,7 @@ class _Script:
             case Merge():
                 yield from self.merge()
             case Reload():
-                options = (
-                    "" if self.subject.capacity is None else f", capacity={self.subject.capacity}"
-                )
-                yield f'saved, cache = cache.state_dict(), Cache(cache.batch_size, backend="{self.subject.backend}"{options})'
+                yield "saved, cache = cache.state_dict(), Cache(cache.batch_size, **OPTIONS)"
                 yield "cache.load_state_dict(saved)"
 
     def append(self, call: Decode | Window) -> Iterator[str]:
@@ -180,9 +183,8 @@ class _Script:
         yield f'read{number} = append("{name}", k{number}, v{number})'
 
     def merge(self) -> Iterator[str]:
-        options = "" if self.subject.capacity is None else f", capacity={self.subject.capacity}"
         number = self.merges + 1
-        yield f'spare = Cache(1, backend="{self.subject.backend}"{options})'
+        yield "spare = Cache(1, **OPTIONS)"
         yield f"ks{number}, vs{number} = tokens(1, 2)"
         yield f"spare.append_window(ks{number}, vs{number})"
         yield "cache = Cache.merge_rows([cache, spare])"
@@ -241,9 +243,9 @@ class _Script:
         wrong, heads = self.failure.wrong, self.policy.heads
         row, column, width = wrong.row, wrong.column, len(read.queries[0])
         sinks = self.policy.scores.sink_logits
-        yield f"q = torch.randn({len(read.queries)}, {heads.query}, {width}, {heads.key_dim}).to(cache.dtype)"
+        yield f"q = torch.randn({len(read.queries)}, {heads.query}, {width}, {heads.key_dim}).to(cache.device, cache.dtype)"
         if sinks:
-            yield f"sink_logits = torch.randn({heads.query})"
+            yield f"sink_logits = torch.randn({heads.query}).to(cache.device)"
         options = ", sink_logits=sink_logits" if sinks else ""
         yield f"out, lse = read{wrong.read}.attend(q, return_lse=True{options})"
         yield f"out, lse = out[{row}, :, {column}].double(), lse[{row}, :, {column}].double()"

@@ -180,11 +180,15 @@ class Session:
     def dtype(self) -> torch.dtype:
         return getattr(torch, self.policy.dtype.torch_name)
 
+    def normal(self, *shape: int) -> torch.Tensor:
+        """The same numbers on every device."""
+        return torch.randn(shape, generator=self.random).to(self.subject.device)
+
     def _tokens(self, rows: int, width: int) -> tuple[torch.Tensor, torch.Tensor, list[list[int]]]:
         """New keys and values, and their numbers in the store."""
         heads = self.policy.heads
         k, v = (
-            torch.randn(rows, heads.kv, width, dim, generator=self.random).to(self.dtype)
+            self.normal(rows, heads.kv, width, dim).to(self.dtype)
             for dim in (heads.key_dim, heads.value_dim)
         )
         return k, v, self.store.add(k, v)
@@ -202,7 +206,7 @@ class Session:
         padding = torch.tensor(
             [[p is None for p in row] for row in judged.queries], dtype=torch.bool
         )
-        hide = padding.reshape(len(judged.queries), 1, width, 1)
+        hide = padding.reshape(len(judged.queries), 1, width, 1).to(k.device)
         k, v = k.masked_fill(hide, NAN), v.masked_fill(hide, NAN)
         read = self._must_do(lambda: getattr(self.cache, name)(k, v))
         for borrowed in (k, v):  # until the append returned
@@ -217,10 +221,10 @@ class Session:
     def _judge(self, judged: Any, read: Any, hide: torch.Tensor) -> Held:
         heads, (rows, width) = self.policy.heads, (len(judged.queries), len(judged.queries[0]))
         dtype = torch.float32 if self.choose.random() < 0.25 else self.dtype
-        q = torch.randn(rows, heads.query, width, heads.key_dim, generator=self.random).to(dtype)
+        q = self.normal(rows, heads.query, width, heads.key_dim).to(dtype)
         options: dict[str, Any] = {}
         if self.policy.scores.sink_logits:
-            options["sink_logits"] = torch.randn(heads.query, generator=self.random)
+            options["sink_logits"] = self.normal(heads.query)
         only = self._columns(width)
         expected = judged.attend(q, self.store.keys, self.store.values, **options, only=only)
         return Held(self.appends, read, q.masked_fill(hide, NAN), options, expected, only)

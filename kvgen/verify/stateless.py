@@ -80,14 +80,18 @@ class _Check:
         self.random = torch.Generator().manual_seed(forward.width)
 
     def leaf(self, *shape: int) -> torch.Tensor:
-        return torch.randn(shape, generator=self.random).to(self.dtype).requires_grad_()
+        return self.normal(*shape).to(self.dtype).requires_grad_()
+
+    def normal(self, *shape: int) -> torch.Tensor:
+        """The same numbers on every device."""
+        return torch.randn(shape, generator=self.random).to(self.subject.device)
 
     def run(self) -> None:
         heads, rows, width = self.policy.heads, self.forward.rows, self.forward.width
         q = self.leaf(rows, heads.query, width, heads.key_dim)
         k, v = (self.leaf(rows, heads.kv, width, dim) for dim in (heads.key_dim, heads.value_dim))
         sinks = [self.leaf(heads.query)] if self.policy.scores.sink_logits else []
-        weights = torch.randn(rows, heads.query, width, heads.value_dim, generator=self.random)
+        weights = self.normal(rows, heads.query, width, heads.value_dim)
         leaves = [q, k, v, *sinks]
         given = self._emitted(leaves, weights)
         expected = self._expected(leaves, weights)
@@ -126,9 +130,8 @@ class _Check:
     def _real(self) -> torch.Tensor:
         """bool [rows, 1, width, 1]"""
         width = self.forward.width
-        return torch.tensor([[i < n for i in range(width)] for n in self._lengths()])[
-            :, None, :, None
-        ]
+        real = [[i < n for i in range(width)] for n in self._lengths()]
+        return torch.tensor(real, device=self.subject.device)[:, None, :, None]
 
     def _nan(self, x: torch.Tensor) -> torch.Tensor:
         return x if self.forward.lengths is None else torch.where(self._real(), x, torch.nan)
@@ -137,7 +140,7 @@ class _Check:
         """bool [rows, width, width]"""
         retention, width = self.policy.retention, self.forward.width
         one = [[model.visible(retention, p, j) for j in range(width)] for p in range(width)]
-        seen = torch.tensor(one)[None].expand(self.forward.rows, -1, -1)
+        seen = torch.tensor(one, device=self.subject.device)[None].expand(self.forward.rows, -1, -1)
         real = self._real()[:, 0]
         return seen & real & real.mT
 

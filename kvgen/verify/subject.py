@@ -34,10 +34,17 @@ class Subject:
         storage = self.policy.storage
         return OPEN_CAPACITY if isinstance(storage, Fixed) and storage.slots is None else None
 
+    @property
+    def device(self) -> str:
+        """Where its tensors are: `triton` runs on a GPU, and on a CPU only where it is interpreted."""
+        import torch
+
+        return "cuda" if self.backend == "triton" and torch.cuda.is_available() else "cpu"
+
     def new_cache(self, rows: int, **options: Any) -> Any:
         if self.capacity is not None:
             options["capacity"] = self.capacity
-        return self.cache_class(rows, backend=self.backend, **options)
+        return self.cache_class(rows, backend=self.backend, device=self.device, **options)
 
 
 def small(policy: CachePolicy, backend: str) -> Subject:
