@@ -31,7 +31,7 @@ def page(what: str) -> str:
     name = by_lower.get(what.lower())
     if name is None:
         raise FileProblem(_unknown(what))
-    return resources.files("kvgen").joinpath("explain", f"{name}.md").read_text("utf-8")
+    return (resources.files("kvgen") / "explain" / f"{name}.md").read_text("utf-8")
 
 
 def _unknown(what: str) -> str:
