@@ -1,0 +1,157 @@
+# Written by kvgen from gemma3n.kv and yours to keep: kvgen claims no right to it. Edit gemma3n.kv.
+# kvgen: gemma3n.kv source 2ba866454d30 body 1af5874ad615 codegen 1
+"""GlobalCache: all tokens of each row.
+
+    policy Global {         # gemma3n.kv:20
+        heads query 8 kv 2  # gemma3n.kv:10
+        dim 256             # gemma3n.kv:11
+        dtype bf16          # gemma3n.kv:12
+        scale 1             # gemma3n.kv:13
+        window full         # gemma3n.kv:21
+        storage contiguous  # gemma3n.kv:22
+        padding left right  # gemma3n.kv:16
+        trim guarded        # gemma3n.kv:23
+    }
+
+Position p lives in slot p.
+A row is one integer: its next position, `offset`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ._checks import columns_of
+from ._columns import Columns
+from ._reads import StoredRead
+from ._stateful import StatefulCache
+from .global_policy import (
+    SCALE,
+    runs,
+)
+
+
+class GlobalRead(StoredRead):
+    """What the columns of one append to a GlobalCache see."""
+
+    __slots__ = ()
+    query_heads, key_dim = 8, 256
+
+    def attend(
+        self,
+        q: torch.Tensor,
+        scale: float | None = None,
+        return_lse: bool = False,
+        sink_logits: torch.Tensor | None = None,
+    ) -> Any:
+        """Softmax attention of queries q [B, 8, L, 256], of the cache's dtype or float32, to
+        [B, 8, L, 256] in q's dtype.
+
+        `scale` None: the policy's scale. With `return_lse` also the natural logarithm of the softmax's
+        denominator, float32 [B, 8, L]. `sink_logits` must be None.
+        Raises ValueError for a wrong q, scale or sink_logits and RuntimeError once the read is closed.
+        """
+        self._check(q, scale)
+        if sink_logits is not None:
+            raise ValueError("sink_logits must be None: the policy does not declare `sink_logits`")
+        scale = SCALE if scale is None else scale
+        out, lse = self.kernels.attend(self, q, scale, sink_logits, return_lse)
+        return (out, lse) if return_lse else out
+
+
+class GlobalCache(StatefulCache):
+    """All tokens of each row."""
+
+    query_heads, kv_heads = 8, 2
+    key_dim, value_dim = 256, 256
+    window, sinks, chunk = None, 0, None
+    capacity = None
+
+    DTYPE = torch.bfloat16
+    STORED = "contiguous"
+    KERNELS = {
+        "torch": "global_torch.GlobalTorch",
+        "cpu": "global_cpu.GlobalCpu",
+        "triton": "global_triton.GlobalTriton",
+    }
+    PER_ROW = ("_offsets",)
+
+    def _slots(self) -> int:
+        """What the rows need, rounded up: storage grows by a few tokens at a time, and no further."""
+        return -(-max(self._offsets) // 32) * 32
+
+    def reset(self) -> None:
+        """Forget all tokens and give their memory back. Reads that are held keep theirs."""
+        self._start()
+        self._storage = self._new_storage(self._batch_size)
+
+    # -- appends
+
+    def append_decode(self, k: torch.Tensor, v: torch.Tensor) -> GlobalRead:
+        """One token a row: k [B, 2, 1, 256], v [B, 2, 1, 256]."""
+        self._settled("append_decode")
+        self._check(k, v, 1)
+        starts = self._offsets
+        ends = tuple([start + 1 for start in starts])
+        return self._append(k, v, Columns(starts, starts, ends, 1))
+
+    def append_window(self, k: torch.Tensor, v: torch.Tensor) -> GlobalRead:
+        """L columns a row: k [B, 2, L, 256], v [B, 2, L, 256]."""
+        width = columns_of(k, self.key_dim)
+        self._check(k, v, width)
+        columns = self._coming(width)
+        return self._append(k, v, columns)
+
+    def _append(self, k: torch.Tensor, v: torch.Tensor, columns: Columns) -> GlobalRead:
+        if max(columns.ends) > self._storage.slots:
+            self._storage.resized(-(-max(columns.ends) // 32) * 32)
+        self._kernels.write(self._storage, k, v, columns)
+        self._advance(columns)
+        return self._storage.lend(GlobalRead(self, columns, None, max(columns.ends)))
+
+    # -- taking tokens back
+
+    def is_trimmable(self, n: Any = 1) -> bool:
+        """Whether, with the last n tokens of each row gone, every later read is what it would have been without them.
+
+        `n` is a whole number, or a list of one a row.
+        """
+        counts = self._counts(n, "n")
+        return not any(counts) or (self._prefill is None and self._exact_without(counts))
+
+    def _check_trim(self, n: Any, bypass: bool) -> tuple[int, ...]:
+        """The counts, row by row, if the trim is allowed. `bypass` is for policies that declare it."""
+        counts = self._counts(n, "n")
+        if bypass:
+            self._check_bypass(counts)
+        elif not self._exact_without(counts):
+            raise RuntimeError(
+                f"{list(counts)} tokens cannot be taken back from rows at {list(self._offsets)}:"
+                " they have not that many"
+            )
+        return counts
+
+    def _exact_without(self, counts: tuple[int, ...]) -> bool:
+        """Nothing is ever overwritten: whatever a row has can go."""
+        return all(count <= offset for count, offset in zip(counts, self._offsets))
+
+    def _take_back(self, counts: tuple[int, ...]) -> None:
+        ends = tuple(offset - count for offset, count in zip(self._offsets, counts))
+        self._storage.erase(Columns(ends, ends, self._offsets, 0), runs)
+        self._offsets = ends
+        if self._storage.slots - max(ends) > 63:
+            self._storage.resized(self._slots())
+
+    def _check_bypass(self, counts: tuple[int, ...]) -> None:
+        if any(counts):
+            raise RuntimeError("bypass is for policies that declare `trim guarded bypass G`")
+
+    # -- rows and state
+
+    def _held_runs(self, row: int) -> list[tuple[int, int, int]]:
+        return runs(0, self._offsets[row])
+
+    def _check_saved(self) -> None:
+        """Any offsets can be of such a cache."""

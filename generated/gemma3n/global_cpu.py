@@ -1,0 +1,19 @@
+# Written by kvgen from gemma3n.kv and yours to keep: kvgen claims no right to it. Edit gemma3n.kv.
+# kvgen: gemma3n.kv source 2ba866454d30 body 272383486b1e codegen 1
+"""Global's kernels for CPUs: global_cpu.cpp, compiled at first use."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ._cpu import CpuKernels
+from .global_policy import runs
+
+
+class GlobalCpu(CpuKernels):
+    """Appends into storage and attends to it; a cache has one of these."""
+
+    SOURCE = Path(__file__).with_suffix(".cpp")
+    HEADS, KEY_DIM = 2, 256
+    VALUE_DIM = 256
+    runs = staticmethod(runs)

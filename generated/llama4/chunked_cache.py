@@ -1,0 +1,255 @@
+# Written by kvgen from llama4.kv and yours to keep: kvgen claims no right to it. Edit llama4.kv.
+# kvgen: llama4.kv source fd738860da89 body 0fe348976158 codegen 1
+"""ChunkedCache: the last 8192 tokens of each row, in a ring.
+
+    policy Chunked {           # llama4.kv:8
+        heads query 40 kv 8    # llama4.kv:9
+        dim 128                # llama4.kv:10
+        dtype bf16             # llama4.kv:11
+        chunk 8192             # llama4.kv:12
+        storage ring slack 7   # llama4.kv:13
+        padding left right     # llama4.kv:14
+        trim guarded bypass 7  # llama4.kv:15
+    }
+
+Position p lives in slot p % RING.
+A row is two integers: its next position, `offset`, and the oldest one that was not overwritten, `oldest`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ._checks import columns_of
+from ._columns import Columns
+from ._reads import StoredRead
+from ._stateful import StatefulCache
+from .chunked_policy import (
+    BYPASS,
+    RING,
+    SCALE,
+    SLACK,
+    SLOTS,
+    first_seen,
+    runs,
+)
+
+
+class ChunkedRead(StoredRead):
+    """What the columns of one append to a ChunkedCache see."""
+
+    __slots__ = ()
+    query_heads, key_dim = 40, 128
+
+    def attend(
+        self,
+        q: torch.Tensor,
+        scale: float | None = None,
+        return_lse: bool = False,
+        sink_logits: torch.Tensor | None = None,
+    ) -> Any:
+        """Softmax attention of queries q [B, 40, L, 128], of the cache's dtype or float32, to
+        [B, 40, L, 128] in q's dtype.
+
+        `scale` None: 1 / sqrt(128). With `return_lse` also the natural logarithm of the softmax's
+        denominator, float32 [B, 40, L]. `sink_logits` must be None.
+        Raises ValueError for a wrong q, scale or sink_logits and RuntimeError once the read is closed.
+        """
+        self._check(q, scale)
+        if sink_logits is not None:
+            raise ValueError("sink_logits must be None: the policy does not declare `sink_logits`")
+        scale = SCALE if scale is None else scale
+        out, lse = self.kernels.attend(self, q, scale, sink_logits, return_lse)
+        return (out, lse) if return_lse else out
+
+
+class ChunkedCache(StatefulCache):
+    """The last 8192 tokens of each row, in a ring."""
+
+    query_heads, kv_heads = 40, 8
+    key_dim, value_dim = 128, 128
+    window, sinks, chunk = None, 0, 8192
+    capacity = SLOTS
+
+    bypass_tokens = BYPASS
+    DTYPE = torch.bfloat16
+    STORED = "ring of 8199 slots"
+    KERNELS = {
+        "torch": "chunked_torch.ChunkedTorch",
+        "cpu": "chunked_cpu.ChunkedCpu",
+        "triton": "chunked_triton.ChunkedTriton",
+    }
+    PER_ROW = ("_offsets", "_oldest", "_verified")
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of stored and of waiting keys and values."""
+        waiting = self._waiting[0] if self._waiting else ()
+        return self._storage.nbytes + sum(x.nbytes for x in waiting)
+
+    def _start(self) -> None:
+        super()._start()
+        # ((keys, values), columns) beside the ring, written to it at the next append
+        self._waiting: Any = None
+
+    def _slots(self) -> int:
+        return SLOTS
+
+    # -- appends
+
+    def append_decode(self, k: torch.Tensor, v: torch.Tensor) -> ChunkedRead:
+        """One token a row: k [B, 8, 1, 128], v [B, 8, 1, 128]."""
+        self._settled("append_decode")
+        self._check(k, v, 1)
+        starts = self._offsets
+        columns = Columns(starts, starts, tuple([start + 1 for start in starts]), 1)
+        read = self._append_in_place(k, v, columns)
+        self._verified = (0,) * self._batch_size
+        return read
+
+    def append_window(self, k: torch.Tensor, v: torch.Tensor) -> ChunkedRead:
+        """L columns a row: k [B, 8, L, 128], v [B, 8, L, 128].
+
+        Up to 8 columns are written in place, up to 8199 wait beside the ring until the next append.
+        """
+        width = columns_of(k, self.key_dim)
+        self._check(k, v, width)
+        columns = self._coming(width)
+        verified = self._verify_tokens(columns)
+        append = self._append_in_place if width <= SLACK + 1 else self._append_beside
+        read = append(k, v, columns)
+        self._verified = verified
+        return read
+
+    def _append_in_place(self, k: torch.Tensor, v: torch.Tensor, columns: Columns) -> ChunkedRead:
+        """No query of these columns sees a token that they overwrite."""
+        self._commit()
+        self._write(k, v, columns)
+        self._advance(columns)
+        return self._storage.lend(ChunkedRead(self, columns, None, min(SLOTS, max(columns.ends))))
+
+    def _append_beside(self, k: torch.Tensor, v: torch.Tensor, columns: Columns) -> ChunkedRead:
+        """The columns wait beside the ring, whose tokens they would overwrite, until the next append."""
+        self._commit()
+        new = tuple(x.clone(memory_format=torch.contiguous_format) for x in (k, v))
+        if columns.padded:
+            padding = columns.padding(self._device)
+            new = tuple(x.masked_fill_(padding, 0) for x in new)
+        read = ChunkedRead(self, columns, new, min(SLOTS, max(columns.firsts)))
+        self._storage.lend(read)
+        self._waiting = new, columns
+        self._advance(columns)
+        if columns.width > RING:  # more than the ring holds: only the newest, and now
+            self._commit()
+        return read
+
+    def _commit(self) -> None:
+        """Write the columns beside the ring into it, those that no trim took back."""
+        if self._waiting is not None:
+            (k, v), columns = self._waiting
+            self._waiting = None
+            self._write(k, v, columns._replace(ends=self._offsets))
+
+    def _advance_by(self, steps: tuple[int, ...]) -> None:
+        if self._waiting is not None:
+            raise RuntimeError(
+                "a graph was replayed while columns of an append_window waited beside the ring:"
+                " append once outside the graph first, then reset this cache"
+            )
+        super()._advance_by(steps)
+        left = zip(self._oldest, self._offsets)
+        self._oldest = tuple([max(oldest, end - RING) for oldest, end in left])
+
+    def _write(self, k: torch.Tensor, v: torch.Tensor, columns: Columns) -> None:
+        self._kernels.write(self._storage, k, v, columns)
+        left = zip(self._oldest, columns.ends)
+        self._oldest = tuple([max(oldest, end - RING) for oldest, end in left])
+
+    # -- taking tokens back
+
+    def is_trimmable(self, n: Any = 1) -> bool:
+        """Whether, with the last n tokens of each row gone, every later read is what it would have been without them.
+
+        `n` is a whole number, or a list of one a row.
+        """
+        counts = self._counts(n, "n")
+        return not any(counts) or (self._prefill is None and self._exact_without(counts))
+
+    def _check_trim(self, n: Any, bypass: bool) -> tuple[int, ...]:
+        """The counts, row by row, if the trim is allowed. `bypass` takes back up to BYPASS tokens of a verify window unasked."""
+        counts = self._counts(n, "n")
+        if bypass:
+            self._check_bypass(counts)
+        elif not self._exact_without(counts):
+            raise RuntimeError(
+                f"{list(counts)} tokens cannot be taken back from rows at {list(self._offsets)}:"
+                " what later queries would see was overwritten"
+            )
+        return counts
+
+    def _exact_without(self, counts: tuple[int, ...]) -> bool:
+        """Whether each row, with so many tokens gone, still holds all that its later queries see."""
+        return all(
+            n == 0 or self._holds(oldest, offset - n)
+            for n, offset, oldest in zip(counts, self._offsets, self._oldest)
+        )
+
+    @staticmethod
+    def _holds(oldest: int, offset: int) -> bool:
+        """Whether a row that kept [oldest, offset) has all that queries from `offset` on see of it."""
+        return offset >= 0 and min(oldest, offset) <= first_seen(offset)
+
+    def _take_back(self, counts: tuple[int, ...]) -> None:
+        ends = tuple(offset - count for offset, count in zip(self._offsets, counts))
+        stored = self._offsets if self._waiting is None else self._waiting[1].firsts
+        taken = tuple(min(end, tokens) for end, tokens in zip(ends, stored))
+        self._storage.erase(Columns(taken, taken, stored, 0), runs)
+        self._oldest = tuple(min(oldest, end) for oldest, end in zip(self._oldest, ends))
+        self._offsets = ends
+        self._verified = tuple(max(0, left - count) for left, count in zip(self._verified, counts))
+
+    def _check_bypass(self, counts: tuple[int, ...]) -> None:
+        if any(count > left for count, left in zip(counts, self._verified)):
+            raise RuntimeError(
+                f"bypass takes back up to {BYPASS} tokens a row of the append_window just done:"
+                f" {list(self._verified)} now, asked {list(counts)}"
+            )
+
+    def _verify_tokens(self, columns: Columns) -> tuple[int, ...]:
+        """How many tokens of an append_window bypass may take back: none of a prepared prefill."""
+        if self._prefill is not None:
+            return (0,) * self._batch_size
+        return tuple(min(BYPASS, tokens) for tokens in columns.tokens())
+
+    def _after_row_change(self) -> None:
+        self._verified = (0,) * self._batch_size
+
+    # -- rows and state
+
+    def _select_rows(self, rows: list[int]) -> Any:
+        other = super()._select_rows(rows)
+        if self._waiting is not None:
+            (k, v), columns = self._waiting
+            columns = Columns(*(tuple(x[row] for row in rows) for x in columns[:3]), columns.width)
+            other._waiting = (k[rows], v[rows]), columns
+        return other
+
+    def _written(self) -> Any:
+        if self._waiting is None:
+            return self
+        cache = self.clone()
+        cache._commit()
+        return cache
+
+    def _saved(self) -> tuple[str, ...]:
+        return ("_offsets", "_oldest")
+
+    def _held_runs(self, row: int) -> list[tuple[int, int, int]]:
+        return runs(self._oldest[row], self._offsets[row])
+
+    def _check_saved(self) -> None:
+        for offset, oldest in zip(self._offsets, self._oldest):
+            if not max(0, offset - RING) <= oldest <= min(offset, first_seen(offset)):
+                raise ValueError(f"the state is damaged: no row is at {offset}, oldest {oldest}")

@@ -1,0 +1,209 @@
+# Written by kvgen from smollm2.kv and yours to keep: kvgen claims no right to it. Edit smollm2.kv.
+# kvgen: smollm2.kv source 4545e14289df body 0b6a6ae638f9 codegen 1
+"""How the Triton kernels of this package are launched: targets, places on the device, kernels resolved once."""
+
+from typing import Any, NamedTuple
+
+import torch
+import triton
+from triton.runtime import driver
+
+HOOKS = triton.knobs.runtime
+INTERPRETED = HOOKS.interpret
+STEP_COLUMNS = 16  # appends of up to so many columns take one program a row, which moves the row's place itself
+FARTHEST = (1 << 30) - (1 << 16)  # kernels count positions in 32 bits; masks use the numbers beyond
+
+
+class DecodePlan(NamedTuple):
+    """Query rows and keys a step, warps, loads in flight.
+
+    `splits` programs share the keys, `split` of them each, or at least as many where storage has no limit.
+    """
+
+    rows: int
+    keys: int
+    warps: int
+    stages: int
+    splits: int
+    split: int
+
+
+class TilePlan(NamedTuple):
+    """Query rows and keys a step, warps, loads in flight in the clean loop and in the masked one."""
+
+    rows: int
+    keys: int
+    warps: int
+    stages: int
+    edge_stages: int
+
+
+def target_of(device: torch.device) -> str:
+    """The name of the plans for a device: its own, or the next older one with as much shared memory."""
+    if INTERPRETED:
+        return "interpreter"
+    if device.type != "cuda":
+        raise ImportError(
+            f"the triton backend needs an NVIDIA or AMD GPU, not {device}; use backend='cpu' or 'torch', or set"
+            " TRITON_INTERPRET=1 before triton is imported to try it on a CPU"
+        )
+    target = driver.active.get_current_target()
+    if target.backend == "hip":
+        return "gfx950" if target.arch == "gfx950" else "gfx942"
+    if target.arch in (86, 87, 89):
+        return "sm_120"
+    newest = max((sm for sm in (80, 90, 100, 120) if sm <= target.arch), default=None)
+    if newest is None:
+        raise ImportError(
+            f"the triton backend needs compute capability 8.0 or newer, {device} has"
+            f" {target.arch / 10}; use backend='torch'"
+        )
+    return f"sm_{newest}"
+
+
+class Kernel:
+    """A kernel with its constants: compiled at the first launch; later ones hand over pointers, in 2 us instead of 9."""
+
+    __slots__ = ("_function", "_metadata", "_resolved", "_run", "constants", "function")
+
+    def __init__(self, function: Any, **constants: Any) -> None:
+        self.function, self.constants = function, constants
+        self._run: Any = None
+
+    def __call__(self, grid: tuple[int, int, int], stream: int, *arguments: Any) -> None:
+        if self._run is None:
+            self._first(grid, arguments)
+            return
+        enter, leave = HOOKS.launch_enter_hook, HOOKS.launch_exit_hook
+        if getattr(enter, "calls", enter) or getattr(leave, "calls", leave):  # a profiler listens
+            told = self._resolved.launch_metadata(grid, stream, *arguments)
+        else:
+            told = enter = leave = None
+        self._run(*grid, stream, self._function, self._metadata, told, enter, leave, *arguments)
+
+    def _first(self, grid: tuple[int, int, int], arguments: Any) -> None:
+        compiled = self.function[grid](*arguments, **self.constants)
+        if not INTERPRETED:
+            self._resolved, self._metadata = compiled, compiled.packed_metadata
+            self._run, self._function = compiled.run, compiled.function
+
+
+class Target:
+    """What kernels are compiled for. `precision`: of float32 products, their equal in three passes of TF32 where there is one."""
+
+    def __init__(self, target: str) -> None:
+        self.target = target
+        self.precision = "ieee" if target.startswith("gfx") else "tf32x3"
+
+    def registers(self, rows: int) -> dict[str, int]:
+        """How many a thread of a decode program of 4 warps may use: three programs a multiprocessor, or two."""
+        if not self.target.startswith("sm"):
+            return {}
+        return {"maxnreg": 168 if rows == 16 else 255}
+
+
+class Device(Target):
+    """A target that is here, with its stream of the moment."""
+
+    def __init__(self, device: torch.device) -> None:
+        super().__init__(target_of(device))
+        self.device, self.index = device, device.index
+        if INTERPRETED:
+            return
+        self._driver = driver.active
+        if self.index is None:
+            self.index = self._driver.get_current_device()
+
+    def stream(self) -> int:
+        """The current stream of the device, which becomes the current device: kernels are launched there."""
+        if INTERPRETED:
+            return 0
+        if self._driver.get_current_device() != self.index:
+            self._driver.set_current_device(self.index)
+        return self._driver.get_current_stream(self.index)
+
+
+def layout(x: torch.Tensor) -> tuple[torch.Tensor, bool]:
+    """x [B, H, L, D] as kernels read it, and whether columns come before heads in memory; other layouts are copied."""
+    if x.is_contiguous():
+        return aligned(x), False
+    if x.transpose(1, 2).is_contiguous():
+        return aligned(x), True
+    return x.contiguous(), False
+
+
+def aligned(x: torch.Tensor) -> torch.Tensor:
+    """Kernels load 16 bytes at a time: what starts elsewhere is copied."""
+    return x.clone() if x.data_ptr() & 15 else x
+
+
+def power_of_two(n: int) -> int:
+    return 1 << max(n - 1, 0).bit_length()
+
+
+class Places:
+    """Where the rows stand, on the device: int32 [B, 4], start, first and end of the last columns, and a flag.
+
+    Appends move the rows there, so that a replayed graph goes on where it was. The host knows the same as long as it
+    launches the appends itself; after replays it asks.
+    """
+
+    __slots__ = ("columns", "device", "ends", "rows")
+
+    def __init__(self, batch_size: int, device: torch.device) -> None:
+        self.device = device
+        self.rows = torch.zeros(batch_size, 4, dtype=torch.int32, device=device)
+        self.ends: tuple[int, ...] = (0,) * batch_size
+        self.columns: Any = None  # those that `rows` tells of
+
+    def put(self, columns: Any) -> None:
+        """Tell the device of columns that the host knows."""
+        self.rows.copy_(self.of(columns))
+        self.ends, self.columns = columns.ends, columns
+
+    def place(self, ends: tuple[int, ...]) -> None:
+        """Rows stand elsewhere now: after a trim, a row change, a reset or a load."""
+        if ends != self.ends:
+            self.rows.copy_(on_host([[end, end, end, 0] for end in ends]))
+            self.ends = ends
+        self.columns = None
+
+    def find(self, columns: Any) -> torch.Tensor:
+        """Places of columns, those that were stored last or others."""
+        return self.rows if columns is self.columns else self.of(columns).to(self.device)
+
+    def of(self, columns: Any) -> torch.Tensor:
+        if max(columns.ends) > FARTHEST:
+            raise ValueError(
+                f"the triton backend counts {FARTHEST} positions at most, a row is at"
+                f" {max(columns.ends)}; use backend='torch'"
+            )
+        starts, firsts, ends = columns[:3]
+        return on_host([[*row, 0] for row in zip(starts, firsts, ends, strict=True)])
+
+    def moved(self) -> tuple[int, ...]:
+        """How far replays have brought the rows beyond what the host knows."""
+        table = self.rows.tolist()
+        if full := [i for i, row in enumerate(table) if row[3]]:
+            raise RuntimeError(
+                f"rows {full} are full, replays wrote nothing past their slots; reset, trim or"
+                " filter_rows, or declare more slots"
+            )
+        ends = tuple(row[2] for row in table)
+        moved = tuple(end - known for end, known in zip(ends, self.ends, strict=True))
+        self.ends, self.columns = ends, None
+        return moved
+
+
+def on_host(table: list[list[int]]) -> torch.Tensor:
+    """Numbers on their way to the device, which a graph would copy anew, and wrongly, at each replay."""
+    if capturing():
+        raise RuntimeError(
+            "the rows' places would be copied inside a graph: run this step once outside before it"
+            " is captured, with rows that are not padded"
+        )
+    return torch.tensor(table, dtype=torch.int32)
+
+
+def capturing() -> bool:
+    return not INTERPRETED and torch.cuda.is_current_stream_capturing()

@@ -1,0 +1,201 @@
+# Written by kvgen from streaming.kv and yours to keep: kvgen claims no right to it. Edit streaming.kv.
+# kvgen: streaming.kv source e0ad27c66182 body 28049fc1efb2 codegen 1
+"""Loads the C++ kernels of this package and calls them: the part that all policies share."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import math
+import struct
+import threading
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ._build import library_path
+from ._columns import Columns
+from ._storage import Runs, Storage, places
+
+ELEMENTS = {torch.float32: "float", torch.float16: "kv::Float16", torch.bfloat16: "kv::BFloat16"}
+SHORT_CALL = 1 << 20  # numbers of keys and values: up to here a call ends before another thread would want the interpreter
+ADDRESS, NUMBER = ctypes.c_void_p, ctypes.c_int64
+
+
+class Job(ctypes.Structure):
+    """One call. `struct Job` of the C++ has the same fields in the same order and says what they mean."""
+
+    _fields_ = [
+        ("rows", NUMBER),
+        ("width", NUMBER),
+        ("slots", NUMBER),
+        ("starts", ADDRESS),
+        ("firsts", ADDRESS),
+        ("ends", ADDRESS),
+        ("keys", ADDRESS),
+        ("values", ADDRESS),
+        ("new_keys", ADDRESS),
+        ("new_values", ADDRESS),
+        ("key_strides", ADDRESS),
+        ("value_strides", ADDRESS),
+        ("overwritten", ADDRESS),
+        ("query", ADDRESS),
+        ("query_strides", ADDRESS),
+        ("query_is_float", NUMBER),
+        ("out", ADDRESS),
+        ("lse", ADDRESS),
+        ("sink_logits", ADDRESS),
+        ("scale", ctypes.c_double),
+        ("workspace", ADDRESS),
+        ("workspace_bytes", NUMBER),
+        ("threads", NUMBER),
+    ]
+
+
+class Library:
+    """The functions of one built library, each twice: `short` ones keep the interpreter, which costs less than to let it
+    go and wait for it, `long` ones let other Python threads run."""
+
+    def __init__(self, path: str) -> None:
+        self._files = ctypes.PyDLL(path), ctypes.CDLL(path)
+        self.append_short, self.append_long = (self._function(file, "kv_append") for file in self._files)
+        self.attend_short, self.attend_long = (self._function(file, "kv_attend") for file in self._files)
+        self.instructions = self._text("kv_instructions")
+        self.pool_threads = self._files[0].kv_pool_threads
+
+    @staticmethod
+    def _function(file: Any, name: str) -> Any:
+        function = getattr(file, name)
+        function.argtypes, function.restype = (ADDRESS,), NUMBER
+        return function
+
+    def _text(self, name: str) -> str:
+        function = getattr(self._files[0], name)
+        function.restype = ctypes.c_char_p
+        return function().decode()
+
+
+@functools.lru_cache(maxsize=None)
+def open_library(source: Path, dtype: torch.dtype) -> Library:
+    return Library(str(library_path(source, (f"KV_ELEMENT={ELEMENTS[dtype]}",))))
+
+
+class CpuKernels:
+    """The kernels of one cache: its job, the addresses of its rows' positions, its workspace. One call at a time."""
+
+    name = "cpu decode+window"
+    SOURCE: Path
+    HEADS: int
+    KEY_DIM: int
+    VALUE_DIM: int
+    runs: Runs
+
+    def __init__(self, batch_size: int, dtype: torch.dtype, device: torch.device) -> None:
+        if device.type != "cpu":
+            raise ImportError(f"the cpu backend works on CPU tensors, not on {device}; use backend='auto'")
+        self._library = open_library(self.SOURCE, dtype)
+        self._lock = threading.Lock()
+        self._positions = (NUMBER * (3 * batch_size))()
+        self._strides = (NUMBER * 9)()  # of keys, values and queries that do not lie side by side
+        self._put_positions = struct.Struct(f"{3 * batch_size}q").pack_into
+        first = ctypes.addressof(self._positions)
+        self._job = Job(rows=batch_size, starts=first, firsts=first + 8 * batch_size, ends=first + 16 * batch_size)
+        self._address = ctypes.addressof(self._job)
+        self._placed: Any = None  # the columns and the planes that the job is about
+        self._workspace: torch.Tensor | None = None
+
+    def write(self, storage: Storage, k: torch.Tensor, v: torch.Tensor, columns: Columns) -> None:
+        """Store the tokens of an append; reads that are still held get those that it overwrites."""
+        lowest_slot = 0 if max(columns.ends) > storage.slots else min(columns.firsts)
+        held = storage.held(lowest_slot)
+        old = self._room_for(columns, storage.keys) if held else None
+        with self._lock:
+            job = self._place(columns, storage.keys, storage.values)
+            job.overwritten = None if old is None else old.data_ptr()
+            k, job.key_strides = self._numbers(k, 0)
+            v, job.value_strides = self._numbers(v, 1)
+            job.new_keys, job.new_values = k.data_ptr(), v.data_ptr()
+            short = k.numel() < SHORT_CALL
+            (self._library.append_short if short else self._library.append_long)(self._address)
+        if old is not None:
+            storage.hand_over(held, Kept(old, columns, self))
+
+    def _room_for(self, columns: Columns, like: torch.Tensor) -> torch.Tensor:
+        tokens = len(columns.ends) * columns.width
+        return like.new_empty(tokens * self.HEADS * (self.KEY_DIM + self.VALUE_DIM))
+
+    def attend(
+        self,
+        read: Any,
+        q: torch.Tensor,
+        scale: float,
+        sink_logits: torch.Tensor | None,
+        return_lse: bool = True,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """q [B, Hq, L, Dk] to out [B, Hq, L, Dv] in q's dtype and lse, float32 [B, Hq, L]."""
+        columns, keys, library = read.columns, read.keys, self._library
+        same = self.KEY_DIM == self.VALUE_DIM and q.is_contiguous()  # then there is a quicker way to memory
+        out = torch.empty_like(q) if same else q.new_empty((*q.shape[:3], self.VALUE_DIM))
+        lse = q.new_empty(q.shape[:3], dtype=torch.float32) if return_lse else None
+        logits = None if sink_logits is None else sink_logits.detach().float().contiguous()
+        with self._lock:
+            job = self._place(columns, keys, read.values)
+            q, job.query_strides = self._numbers(q, 2)
+            job.query, job.out = q.data_ptr(), out.data_ptr()
+            job.lse = None if lse is None else lse.data_ptr()
+            job.query_is_float = q.dtype is torch.float32
+            job.sink_logits = None if logits is None else logits.data_ptr()
+            job.scale = scale
+            if read.new is None:
+                job.new_keys = job.new_values = None
+            else:
+                job.new_keys, job.new_values = (x.data_ptr() for x in read.new)
+            short = columns.width * keys.numel() < SHORT_CALL
+            self._run(library.attend_short if short else library.attend_long)
+        return out, lse
+
+    def _place(self, columns: Columns, keys: torch.Tensor, values: torch.Tensor) -> Job:
+        """The job of these columns: a decode step places it once, for the append and the read."""
+        job, placed = self._job, self._placed
+        if placed is None or placed[0] is not columns or placed[1] is not keys:
+            self._put_positions(self._positions, 0, *columns.starts, *columns.firsts, *columns.ends)
+            job.width, job.slots = columns.width, keys.shape[2]
+            job.keys, job.values = keys.data_ptr(), values.data_ptr()
+            self._placed = columns, keys
+        return job
+
+    def _numbers(self, x: torch.Tensor, which: int) -> tuple[torch.Tensor, int | None]:
+        """`x` and the address of its strides: None where its numbers lie side by side. Copied if those of a column do not."""
+        if x.is_contiguous():
+            return x, None
+        if x.stride(-1) != 1:
+            return x.contiguous(), None
+        at = 3 * which
+        self._strides[at : at + 3] = x.stride()[:3]
+        return x, ctypes.addressof(self._strides) + 8 * at
+
+    def _run(self, attend: Any) -> None:
+        """A kernel that lacks workspace says how much it needs, and does nothing; it grows to that and stays."""
+        while needed := attend(self._address):
+            self._workspace = torch.empty(needed, dtype=torch.uint8)
+            self._job.workspace, self._job.workspace_bytes = self._workspace.data_ptr(), needed
+
+
+class Kept:
+    """Tokens that an append overwrote: keys, then values, [rows, heads, columns, dim] as the columns were."""
+
+    __slots__ = ("_columns", "_kernels", "_old", "tokens")
+
+    def __init__(self, old: torch.Tensor, columns: Columns, kernels: CpuKernels) -> None:
+        self._old, self._columns, self._kernels = old, columns, kernels
+        self.tokens = columns.width
+
+    def put_back(self, storage: Storage) -> None:
+        kernels, columns = self._kernels, self._columns
+        shape = len(columns.ends), kernels.HEADS, columns.width
+        end = math.prod(shape) * kernels.KEY_DIM
+        keys = self._old[:end].view(*shape, kernels.KEY_DIM)
+        values = self._old[end:].view(*shape, kernels.VALUE_DIM)
+        for index, source, _ in places(columns, kernels.runs, keys.device):
+            storage.keys[index], storage.values[index] = keys[source], values[source]

@@ -1,0 +1,384 @@
+# Written by kvgen from streaming.kv and yours to keep: kvgen claims no right to it. Edit streaming.kv.
+# kvgen: streaming.kv source e0ad27c66182 body aab2e134ec0e codegen 1
+"""What the stateful caches of this package have in common: checks, offsets, prepared prefills, rows, state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ._cache import Cache
+from ._checks import (
+    check_entries,
+    check_entry,
+    check_tensor,
+    one_a_row,
+    usable_device,
+    whole_number,
+)
+from ._columns import Columns
+from ._masks import Masks
+from ._storage import Storage
+
+Prefill = tuple[
+    tuple[int, ...], tuple[int, ...]
+]  # left padding and tokens still to come, row by row
+
+
+class StatefulCache(Cache):
+    """A policy's class adds its storage, its appends and what may be taken back.
+
+    A row is a few host integers, the tuples that `PER_ROW` names: its next position, and what its policy must know.
+    """
+
+    PER_ROW: tuple[str, ...] = ("_offsets",)
+
+    def __init__(
+        self,
+        batch_size: int,
+        *,
+        device: Any = "cpu",
+        dtype: torch.dtype | None = None,
+        backend: str = "auto",
+        masks: Masks | None = None,
+        row_lengths: Any = None,
+        capacity: int | None = None,
+    ) -> None:
+        """`batch_size` rows on `device`, of the policy's dtype if None. See the class for what is stored.
+
+        Raises ValueError for a value out of range, ImportError for a backend named that cannot run here.
+        """
+        if row_lengths is not None:
+            raise ValueError(
+                "row_lengths belongs to stateless caches; here prepare_prefill says where padding is"
+            )
+        self._set_capacity(capacity)
+        self._set_up(batch_size, device, dtype, backend, masks)
+        self._start()
+        self._storage = self._new_storage(self._batch_size)
+
+    row_lengths = property(lambda self: None, doc="None: of stateless caches only.")
+    offsets = property(lambda self: self._offsets, doc="The next position of each row.")
+    offset = property(lambda self: max(self._offsets), doc="The largest of `offsets`.")
+    nbytes = property(lambda self: self._storage.nbytes, doc="Bytes of stored keys and values.")
+
+    def _set_capacity(self, capacity: int | None) -> None:
+        if capacity is not None:
+            raise ValueError(
+                f"capacity must be left out, got {capacity!r}: the policy decides how many slots a row has"
+            )
+
+    def _new_storage(self, rows: int) -> Storage:
+        heads, slots = self.kv_heads, self._slots()
+        dims = self.key_dim, self.value_dim
+        return Storage.zeros(rows, heads, slots, *dims, self._dtype, self._device)
+
+    def _start(self) -> None:
+        """Nothing appended, nothing prepared."""
+        self._prefill: Prefill | None = None
+        for name in self.PER_ROW:
+            setattr(self, name, (0,) * self._batch_size)
+
+    def reset(self) -> None:
+        """Forget all tokens, and a prepared prefill. Reads that are held keep theirs."""
+        self._storage.detach()
+        self._storage.keys.zero_()
+        self._storage.values.zero_()
+        self._start()
+        self._tell_kernels()
+
+    # -- what is handed in
+
+    def _check(self, k: torch.Tensor, v: torch.Tensor, width: int) -> None:
+        rows, heads = self._batch_size, self.kv_heads
+        check_tensor(k, "k", (rows, heads, width, self.key_dim), self._dtype, self._device)
+        check_tensor(v, "v", (rows, heads, width, self.value_dim), self._dtype, self._device)
+        if (k.requires_grad or v.requires_grad) and torch.is_grad_enabled():
+            raise RuntimeError(
+                "k and v need gradients and this cache stores them: train with a `stateless` policy,"
+                " or append under torch.no_grad()"
+            )
+
+    def _counts(self, n: Any, name: str) -> tuple[int, ...]:
+        return one_a_row(n, name, self._batch_size)
+
+    def _settled(self, call: str) -> None:
+        if self._prefill is not None:
+            raise RuntimeError(
+                f"{call} is not allowed during a prepared prefill; call finalize_prefill() first"
+            )
+
+    # -- prepared prefills
+
+    def prepare_prefill(self, lengths: Any, left_padding: Any = None) -> None:
+        """The coming append_window columns hold, for row r, left_padding[r] padding columns, then lengths[r] tokens,
+        then padding. Any number of appends of any size may bring them."""
+        self._prefill = self._check_prefill(lengths, left_padding)
+
+    def _check_prefill(self, lengths: Any, left_padding: Any) -> Prefill:
+        self._settled("a second prepare_prefill")
+        lengths = self._counts(lengths, "lengths")
+        left = self._counts(0 if left_padding is None else left_padding, "left_padding")
+        self._allow_padding(left)
+        return left, lengths
+
+    def finalize_prefill(self) -> None:
+        """End a prepared prefill, also early: what was appended counts."""
+        self._prefill = None
+
+    def _allow_padding(self, left: tuple[int, ...]) -> None:
+        """Refuse left padding where the policy has none."""
+
+    def _coming(self, width: int) -> Columns:
+        """Where the next `width` columns lie."""
+        firsts = self._offsets
+        if self._prefill is None:
+            return Columns(firsts, firsts, tuple([first + width for first in firsts]), width)
+        skips = [min(left, width) for left in self._prefill[0]]
+        tokens = [min(left, width - skip) for left, skip in zip(self._prefill[1], skips)]
+        starts = tuple(first - skip for first, skip in zip(firsts, skips))
+        return Columns(starts, firsts, tuple(first + n for first, n in zip(firsts, tokens)), width)
+
+    def _advance(self, columns: Columns) -> None:
+        """The columns are in the cache."""
+        if self._prefill is not None:
+            left, lengths = self._prefill
+            skips = [first - start for first, start in zip(columns.firsts, columns.starts)]
+            self._prefill = (
+                tuple(n - skip for n, skip in zip(left, skips)),
+                tuple(n - done for n, done in zip(lengths, columns.tokens())),
+            )
+        self._offsets = columns.ends
+
+    def positions(self, columns: int) -> torch.Tensor:
+        """int64 [B, columns]: the positions of the next columns, for the rotary embedding; 0 at padding."""
+        return self._coming(whole_number(columns, "columns", at_least=0)).positions(0, self._device)
+
+    # -- taking tokens back
+
+    def trim(self, n: Any, bypass: bool = False) -> None:
+        """Drop the last n tokens of each row, a number or one a row; all rows or none.
+
+        Exact, or a RuntimeError. `bypass` asserts the rollback of a verify window instead of asking.
+        """
+        self._settled("trim")
+        counts = self._check_trim(n, bypass)
+        if any(counts):
+            self._take_back(counts)
+            self._tell_kernels()
+
+    # -- rows
+
+    def extract_row(self, row: int) -> Any:
+        """An independent cache of one row."""
+        return self._select(self._row_numbers([row], "extract_row"))
+
+    def filter_rows(self, rows: Any) -> None:
+        """Keep these rows, in this order, in place; repeats are allowed, as in a beam search."""
+        rows = self._row_numbers(rows, "filter_rows")
+        other = self._select(rows)
+        if len(rows) == self._batch_size and other._storage.slots == self._storage.slots:
+            self._storage.detach()
+            self._storage.keys.copy_(other._storage.keys)
+            self._storage.values.copy_(other._storage.values)
+            other._storage, other._kernels = self._storage, self._kernels
+        self.__dict__ = other.__dict__
+        self._tell_kernels()
+
+    @classmethod
+    def merge_rows(cls, caches: Any) -> Any:
+        """A new cache of the rows of all `caches`, whatever each holds. They stay as they are."""
+        listed = caches if isinstance(caches, (list, tuple)) else []
+        if not listed or any(type(cache) is not cls for cache in listed):
+            got = [type(cache).__name__ for cache in listed] or type(caches).__name__
+            raise ValueError(f"merge_rows takes a list of {cls.__name__}, one or more, got {got}")
+        first = caches[0]
+        for cache in caches:
+            cache._settled("merge_rows")
+            if (cache.signature, cache._device) != (first.signature, first._device):
+                raise ValueError(
+                    f"merge_rows takes caches of one kind, got {first.signature!r} on {first._device}"
+                    f" and {cache.signature!r} on {cache._device}"
+                )
+        parts = [cache._written() for cache in caches]
+        merged = first._shell(sum(part._batch_size for part in parts))
+        merged._start()
+        for name in cls.PER_ROW:
+            setattr(merged, name, sum((getattr(part, name) for part in parts), ()))
+        merged._storage = merged._new_storage(merged._batch_size)
+        row = 0
+        for part in parts:
+            rows, slots = slice(row, row + part._batch_size), part._storage.slots
+            slots = min(slots, merged._storage.slots)
+            merged._storage.keys[rows, :, :slots] = part._storage.keys[:, :, :slots]
+            merged._storage.values[rows, :, :slots] = part._storage.values[:, :, :slots]
+            row += part._batch_size
+        merged._after_row_change()
+        return merged
+
+    def clone(self) -> Any:
+        """An independent cache with the same rows, down to what may be taken back."""
+        self._settled("clone")
+        return self._select_rows(list(range(self._batch_size)))
+
+    def _row_numbers(self, rows: Any, call: str) -> list[int]:
+        self._settled(call)
+        rows = rows.tolist() if isinstance(rows, torch.Tensor) else rows
+        if not isinstance(rows, (list, tuple)) or not rows:
+            raise ValueError(f"{call} takes a list of one or more row numbers, got {rows!r}")
+        numbers = [whole_number(row, "a row", at_least=0) for row in rows]
+        if max(numbers) >= self._batch_size:
+            raise ValueError(f"rows must be 0 to {self._batch_size - 1}, got {numbers}")
+        return numbers
+
+    def _shell(self, rows: int) -> Any:
+        """This cache for another number of rows, before it has storage."""
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        other._batch_size = rows
+        other._kernels = type(self._kernels)(rows, self._dtype, self._device)
+        return other
+
+    def _select_rows(self, rows: list[int]) -> Any:
+        other = self._shell(len(rows))
+        for name in self.PER_ROW:
+            values = getattr(self, name)
+            setattr(other, name, tuple(values[row] for row in rows))
+        other._storage = self._storage.rows(rows, other._slots())
+        return other
+
+    def _select(self, rows: list[int]) -> Any:
+        other = self._select_rows(rows)
+        other._after_row_change()
+        return other
+
+    def _after_row_change(self) -> None:
+        """What was "directly after an append_window" no longer is."""
+
+    def _written(self) -> Any:
+        """This cache, or one like it, with all tokens in its storage."""
+        return self
+
+    # -- state
+
+    def state_dict(self) -> dict[str, Any]:
+        """An independent snapshot: tensors and strings only. Keys and values are those held, row after row, by position."""
+        self._settled("state_dict")
+        cache = self._written()
+        planes = cache._storage.keys, cache._storage.values
+        held = [(0, slice(0, 0)), *cache._held()]
+        k, v = (torch.cat([plane[row][:, at] for row, at in held], 1) for plane in planes)
+        numbers = {name.lstrip("_"): torch.tensor(getattr(cache, name)) for name in cache._saved()}
+        return {"signature": cache.signature, **numbers, "keys": k, "values": v}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Become what was saved from a cache of the same `signature` and batch size, on any backend or device.
+
+        Raises ValueError, and changes nothing, for a state that is not of such a cache.
+        """
+        self._settled("load_state_dict")
+        self._adopt(state, self._check_state(state))
+        self._tell_kernels()
+
+    def _check_state(self, state: dict[str, Any]) -> Any:
+        """A cache without storage that has the state's rows."""
+        names = [name.lstrip("_") for name in self._saved()]
+        check_entries(state, {"signature", "keys", "values", *names}, self.signature)
+        numbers = [self._saved_numbers(state, name) for name in names]
+        new = self._shell(self._batch_size)
+        new._start()
+        for name, value in zip(self._saved(), numbers):
+            setattr(new, name, value)
+        new._check_saved()
+        tokens = sum(at.stop - at.start for _, at in new._held())
+        check_entry(state, "keys", (self.kv_heads, tokens, self.key_dim), self._dtype)
+        check_entry(state, "values", (self.kv_heads, tokens, self.value_dim), self._dtype)
+        return new
+
+    def _adopt(self, state: dict[str, Any], new: Any) -> None:
+        """Take over a checked state; storage of the right size keeps its address."""
+        self.reset()
+        if new._slots() != self._storage.slots:
+            self._storage = new._new_storage(self._batch_size)
+        for name in self.PER_ROW:
+            setattr(self, name, getattr(new, name))
+        done = 0
+        for row, at in self._held():
+            part = slice(done, done := done + at.stop - at.start)
+            self._storage.keys[row][:, at] = state["keys"][:, part].to(self._device)
+            self._storage.values[row][:, at] = state["values"][:, part].to(self._device)
+
+    def _held(self) -> list[tuple[int, slice]]:
+        """(row, slots) of all tokens, row after row, by position."""
+        return [
+            (row, slice(slot, slot + tokens))
+            for row in range(self._batch_size)
+            for _, slot, tokens in self._held_runs(row)
+        ]
+
+    def _saved(self) -> tuple[str, ...]:
+        """The tuples of `PER_ROW` that a state needs."""
+        return ("_offsets",)
+
+    def _saved_numbers(self, state: dict[str, Any], name: str) -> tuple[int, ...]:
+        numbers = tuple(check_entry(state, name, (self._batch_size,), torch.int64).tolist())
+        if min(numbers) < 0:
+            raise ValueError(f"the state's {name} must be 0 or more, got {list(numbers)}")
+        return numbers
+
+    # -- copies and moves
+
+    def __getstate__(self) -> dict[str, Any]:
+        fields = dict(self.clone().__dict__)
+        storage = fields.pop("_storage")
+        del fields["_kernels"], fields["_masks"]
+        return {**fields, "planes": (storage.keys, storage.values)}
+
+    @torch.inference_mode(False)
+    def __setstate__(self, fields: dict[str, Any]) -> None:
+        planes = fields.pop("planes")
+        self.__dict__.update(fields)
+        self._masks, self._storage = Masks(), Storage(*planes)
+        self._backend, self._kernels = self._open(self._batch_size, self._device)
+
+    @torch.inference_mode(False)
+    def to(self, device: Any) -> Any:
+        """Move to a device, in place; returns the cache. Reads that are held stay where they are."""
+        self._settled("to")
+        device = usable_device(device)
+        if device == self._device:
+            return self
+        self._backend, self._kernels = self._open(self._batch_size, device)
+        cache = self._written()
+        self._storage = Storage(cache._storage.keys.to(device), cache._storage.values.to(device))
+        for name in self.PER_ROW:
+            setattr(self, name, getattr(cache, name))
+        self._device = device
+        self._after_row_change()
+        return self
+
+    # -- captured graphs
+
+    def _tell_kernels(self) -> None:
+        """Kernels that keep the rows' places on the device learn where the rows stand now."""
+        place = getattr(self._kernels, "place", None)
+        if place is not None:
+            place(self._offsets)
+
+    def sync(self) -> None:
+        """Bring the host's view up to date after replays of a captured graph. RuntimeError if a replay found a row full."""
+        moved = getattr(self._kernels, "moved", None)
+        if moved is not None and any(steps := moved()):
+            self._advance_by(steps)
+
+    def _advance_by(self, steps: tuple[int, ...]) -> None:
+        """Replays stored so many tokens in each row, of which the host knew nothing."""
+        self._offsets = tuple(offset + step for offset, step in zip(self._offsets, steps))
+        self._after_row_change()
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({self._batch_size} rows at {list(self._offsets)}, {self._backend},"
+            f" {self._dtype} on {self._device}, {self.nbytes:,} bytes)"
+        )

@@ -1,0 +1,34 @@
+# Written by kvgen from training.kv and yours to keep: kvgen claims no right to it. Edit training.kv.
+# kvgen: training.kv source 08947af253aa body e0a214d8694a codegen 1
+"""GptOssSlidingTrainingCache: nothing is stored; for training and scoring.
+
+    policy GptOssSlidingTraining {  # training.kv:28
+        heads query 64 kv 8         # training.kv:29
+        dim 64                      # training.kv:30
+        dtype bf16                  # training.kv:31
+        sink_logits                 # training.kv:32
+        window 128                  # training.kv:33
+        stateless                   # training.kv:34
+        padding right               # training.kv:35
+    }
+
+An append hands its keys and values on to the read; positions are columns.
+"""
+
+from __future__ import annotations
+
+import torch
+
+WINDOW = 128  # training.kv:33 window 128
+SCALE = 64**-0.5  # the default: 1 / sqrt(key dim)
+
+
+def first_seen(p: int) -> int:
+    """The first position that the query at `p` sees."""
+    return max(0, p - WINDOW + 1)
+
+
+def seen(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+    """Which keys at positions k [.., N] the queries at positions q [.., T] see: bool [.., 1, T, N]. A padding query, at -1, sees none."""
+    q, k = q[:, None, :, None], k[:, None, None]
+    return (q >= k) & (q - k < WINDOW)

@@ -1,0 +1,20 @@
+# Written by kvgen from training.kv and yours to keep: kvgen claims no right to it. Edit training.kv.
+# kvgen: training.kv source 08947af253aa body 01b7743088f1 codegen 1
+"""Llama4ChunkedTraining's kernels for CPUs: nothing is stored, so it attends with torch's own operations, gradients included."""
+
+from __future__ import annotations
+
+import torch
+
+from .llama4chunkedtraining_torch import Llama4ChunkedTrainingTorch
+
+
+class Llama4ChunkedTrainingCpu(Llama4ChunkedTrainingTorch):
+    """The torch kernels, on CPU tensors only."""
+
+    name = "cpu, torch tiles"
+
+    def __init__(self, batch_size: int, dtype: torch.dtype, device: torch.device) -> None:
+        if device.type != "cpu":
+            raise ImportError(f"the cpu backend works on CPU tensors, not on {device}; use backend='auto'")
+        super().__init__(batch_size, dtype, device)
