@@ -43,6 +43,15 @@ class CpuPlan:
     fewest_splits: int
     decode_queries: tuple[int, ...]
 
+    @property
+    def limited(self) -> bool:
+        """Whether a query does not see all positions before it."""
+        return self.window is not None or self.chunk is not None
+
+    @property
+    def ring_after_sinks(self) -> bool:
+        return self.ring is not None and self.sinks > 0
+
 
 def plan(policy: CachePolicy) -> CpuPlan:
     heads, retention, scores, storage = policy.heads, policy.retention, policy.scores, policy.storage
@@ -62,7 +71,7 @@ def plan(policy: CachePolicy) -> CpuPlan:
         key_dim=heads.key_dim,
         value_dim=heads.value_dim,
         window=retention.window_tokens,
-        sinks=sinks(policy),
+        sinks=model.effective_sinks(retention),
         chunk=retention.chunk_tokens,
         ring=ring,
         softcap=scores.softcap,
@@ -70,12 +79,6 @@ def plan(policy: CachePolicy) -> CpuPlan:
         fewest_splits=1 if heads.kv >= BUSY_HEADS else 4,
         decode_queries=decode_queries(heads.group),
     )
-
-
-def sinks(policy: CachePolicy) -> int:
-    """Sinks that have slots of their own or change what is seen: without a window every position is seen anyway."""
-    own_slots = isinstance(policy.storage, Ring) or policy.retention.window_tokens is not None
-    return policy.retention.sink_tokens if own_slots else 0
 
 
 def decode_queries(group: int) -> tuple[int, ...]:
