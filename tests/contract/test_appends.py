@@ -100,7 +100,7 @@ def test_any_strides(clauses, backend):
 @pytest.mark.parametrize("clauses", STORAGES)
 def test_windows_of_any_length(clauses, backend):
     """Shorter and longer than slack, window and ring, before and after it has wrapped."""
-    for first in range(0, 9):
+    for first in range(9):
         pair = Pair(clauses, 1, backend=backend, seed=first)
         for width in (first, 3, 7, 2, 5, 1, 12, 6):
             pair.window(width)
@@ -192,7 +192,7 @@ def test_log_sum_exp(clauses, width, backend):
         cache = make_cache(f"dtype {dtype} {clauses}", 2, backend=backend)
         k = zeros(2, 1, width, 8, dtype=DTYPES[dtype])
         q = zeros(2, 2, width, 8, dtype=DTYPES[dtype])
-        out, lse = cache.append_window(k, k).attend(q, return_lse=True)
+        _, lse = cache.append_window(k, k).attend(q, return_lse=True)
         assert lse.dtype == torch.float32 and lse.shape == (2, 2, width)
         reach = {"window 4": 4, "chunk 3": 3}.get(
             " ".join(clauses.split()[-2:]), 4 if "window 4" in clauses else 99
@@ -206,8 +206,8 @@ def test_log_sum_exp(clauses, width, backend):
 
 
 def test_sink_logits_are_given_exactly_when_declared(backend):
+    k, q, logits = zeros(1, 1, 1, 8), zeros(1, 2, 1, 8), zeros(2)
     for clauses in (RING, "window full", "stateless window 4"):
-        k, q, logits = zeros(1, 1, 1, 8), zeros(1, 2, 1, 8), zeros(2)
         plain = make_cache(clauses, backend=backend).append_decode(k, k)
         refused(lambda read=plain: read.attend(q, sink_logits=logits), ValueError)
         declared = make_cache(f"{clauses} sink_logits", backend=backend).append_decode(k, k)
