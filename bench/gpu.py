@@ -1,0 +1,422 @@
+"""Time the emitted Triton kernels on a GPU, each beside what people use today, after checking all of them in float64.
+
+    python bench/gpu.py [--quick] [--only decode,verify,prefill,training] [--output FILE]
+
+Any CUDA or ROCm machine, inside 8 minutes: whole groups are left out, and named, when the time runs short. Every figure
+has its bytes a second against a copy measured in the same run, and its ratio to the fastest other that ran. Decode and
+verify are measured as replays of a captured graph, so that the host does not count. JSON goes to
+bench/results/<device>.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from kvgen.loading import load_text
+
+BUDGET_SECONDS = 8 * 60
+TOLERANCE = {torch.float16: 5e-3, torch.bfloat16: 4e-2}
+HEADS, DIM = 8, 128
+DEVICE = "cuda"
+
+
+@dataclass
+class Result:
+    """One case: milliseconds by contender, the error of each against float64, and what reading the keys took at least."""
+
+    name: str
+    bytes: int
+    milliseconds: dict[str, float] = field(default_factory=dict)
+    errors: dict[str, float] = field(default_factory=dict)
+    copy_share: float = 0.0
+    ratio: float = 0.0
+
+    def finish(self, copy_rate: float) -> None:
+        ours = self.milliseconds["kvgen"]
+        self.copy_share = round(self.bytes / (ours / 1e3) / copy_rate, 3)
+        others = [ms for name, ms in self.milliseconds.items() if name != "kvgen"]
+        self.ratio = round(min(others) / ours, 2) if others else 0.0
+
+
+# -- measuring
+
+
+def milliseconds(call: Callable[[], Any], repeats: int = 30) -> float:
+    """The median, with the L2 cache emptied before each."""
+    trash = torch.empty(256 << 20, dtype=torch.int8, device=DEVICE)
+    for _ in range(3):
+        call()
+    times = []
+    for _ in range(repeats):
+        trash.zero_()
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        call()
+        end.record()
+        end.synchronize()
+        times.append(begin.elapsed_time(end))
+    return statistics.median(times)
+
+
+def replayed(call: Callable[[], Any]) -> Callable[[], Any]:
+    """The call as a captured graph."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            call()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call()
+    return graph.replay
+
+
+def copy_rate() -> float:
+    """Bytes a second, read and written, of a large copy."""
+    source = torch.empty(1 << 30, dtype=torch.int8, device=DEVICE)
+    target = torch.empty_like(source)
+    return 2 * source.numel() / (milliseconds(lambda: target.copy_(source)) / 1e3)
+
+
+# -- what is compared
+
+
+def policy(window: int | None, group: int, dtype: str, slots: int, more: str = "") -> str:
+    heads = f"heads query {HEADS * group} kv {HEADS} dim {DIM} dtype {dtype}"
+    if "stateless" in more:
+        kept = f"window {window}" if window else ""
+    else:
+        kept = f"window {window} storage ring slack 7" if window else f"storage fixed {slots}"
+    return f"kvgen 1\npolicy Bench {{ {heads} {kept} {more} padding right }}\n"
+
+
+_packages: dict[str, Any] = {}
+
+
+def cache_for(text: str, batch: int) -> Any:
+    if text not in _packages:
+        _packages[text] = load_text(text, f"bench_{len(_packages)}")
+    return _packages[text].BenchCache(batch, device=DEVICE, backend="triton")
+
+
+def judged(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, seen: torch.Tensor | None
+) -> torch.Tensor:
+    """Float64, one row and one kv head at a time."""
+    out = torch.empty_like(q, dtype=torch.float64)
+    group = q.shape[1] // k.shape[1]
+    for row in range(q.shape[0]):
+        for head in range(k.shape[1]):
+            heads = slice(head * group, (head + 1) * group)
+            scores = q[row, heads].double() @ k[row, head].double().T / math.sqrt(q.shape[-1])
+            if seen is not None:
+                scores = scores.masked_fill(~seen, -math.inf)
+            out[row, heads] = scores.softmax(-1) @ v[row, head].double()
+    return out
+
+
+def error(found: torch.Tensor, want: torch.Tensor) -> float:
+    return (found.double() - want).abs().max().item() / max(1.0, want.abs().max().item())
+
+
+def contend(
+    result: Result, contenders: dict[str, Callable[[], Any]], want: torch.Tensor, graph: bool
+) -> None:
+    """Check, then time. A contender that cannot run, or is wrong, is named with its reason and left out."""
+    for name, call in contenders.items():
+        try:
+            found = call()
+            result.errors[name] = error(found, want)
+            if result.errors[name] > TOLERANCE[found.dtype]:
+                print(f"  {name}: wrong by {result.errors[name]:.2g}, not timed")
+                continue
+            timed = replayed(call) if graph else call
+            result.milliseconds[name] = round(milliseconds(timed), 4)
+        except Exception as problem:  # noqa: BLE001 - other people's kernels fail in their own ways
+            print(f"  {name}: {type(problem).__name__}: {str(problem).splitlines()[0][:100]}")
+
+
+def sdpa(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    seen: torch.Tensor | None,
+    causal: bool = False,
+) -> Any:
+    return lambda: F.scaled_dot_product_attention(
+        q, k, v, attn_mask=seen, is_causal=causal, enable_gqa=True
+    )
+
+
+def flex(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window: int | None, offset: int) -> Any:
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    def rule(b: Any, h: Any, i: Any, j: Any) -> Any:
+        near = i + offset - j < window if window else True
+        return (i + offset >= j) & near
+
+    mask = create_block_mask(rule, None, None, q.shape[2], k.shape[2], device=DEVICE)
+    compiled = torch.compile(flex_attention)
+    return lambda: compiled(q, k, v, block_mask=mask, enable_gqa=True)
+
+
+def flash(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window: int | None) -> Any:
+    from flash_attn import flash_attn_func
+
+    q, k, v = (x.transpose(1, 2).contiguous() for x in (q, k, v))
+    sides = (window - 1, 0) if window else (-1, -1)
+    return lambda: flash_attn_func(q, k, v, causal=True, window_size=sides).transpose(1, 2)
+
+
+def flashinfer(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Any:
+    from flashinfer import single_decode_with_kv_cache
+
+    if q.shape[0] != 1:
+        raise RuntimeError("its single decode has batch 1")
+    one = q[0, :, 0].contiguous()
+    k, v = (x[0].transpose(0, 1).contiguous() for x in (k, v))
+    return lambda: single_decode_with_kv_cache(one, k, v)[None, :, None]
+
+
+def optional(name: str, make: Callable[[], Any]) -> dict[str, Callable[[], Any]]:
+    try:
+        return {name: make()}
+    except Exception as problem:  # noqa: BLE001 - not installed, or not for this case
+        print(f"  {name}: {type(problem).__name__}: {str(problem).splitlines()[0][:100]}")
+        return {}
+
+
+# -- cases
+
+
+def decode(quick: bool) -> Iterator[tuple[str, Callable[[], Result]]]:
+    windows = (128, 4096) if quick else (128, 1024, 4096, None)
+    for window in windows:
+        for batch in (1, 8) if quick else (1, 8, 64):
+            for group in (4,) if quick else (4, 8):
+                for dtype in ("bf16",) if quick else ("bf16", "f16"):
+                    yield stored_case("decode", window, batch, group, dtype, 1)
+
+
+def verify(quick: bool) -> Iterator[tuple[str, Callable[[], Result]]]:
+    for columns in (4, 8):
+        for window in (1024,) if quick else (1024, 4096):
+            for batch in (1, 8):
+                yield stored_case("verify", window, batch, 4, "bf16", columns)
+
+
+def stored_case(
+    kind: str, window: int | None, batch: int, group: int, dtype: str, columns: int
+) -> Any:
+    seen = window or 32_768
+    name = f"{kind} window {window or 'full 32k'} batch {batch} ratio {group} {dtype} columns {columns}"
+    size = batch * HEADS * (seen + columns - 1) * 2 * DIM * 2
+    if size > 20 << 30:
+        return name, lambda: None
+    return name, lambda: run_stored(name, size, window, batch, group, dtype, columns)
+
+
+def run_stored(
+    name: str, size: int, window: int | None, batch: int, group: int, dtype: str, columns: int
+) -> Result:
+    """A step over full storage: append and attend for kvgen, attention alone for the others."""
+    held = window + 7 if window else 32_768
+    tokens = held - 64 if not window else held
+    cache = cache_for(policy(window, group, dtype, held), batch)
+    shape = batch, HEADS, tokens, DIM
+    k, v = (torch.randn(shape, device=DEVICE).to(cache.dtype) for _ in range(2))
+    cache.append_window(k, v)
+    one = torch.randn(batch, HEADS, columns, DIM, device=DEVICE).to(cache.dtype)
+    q = torch.randn(batch, HEADS * group, columns, DIM, device=DEVICE).to(cache.dtype)
+    append = cache.append_decode if columns == 1 else cache.append_window
+    first = max(0, tokens + 1 - (window or tokens + 1))
+    keys, values = (torch.cat([x[:, :, first:], one], 2).contiguous() for x in (k, v))
+    at = torch.arange(first, tokens + columns, device=DEVICE)
+    p = torch.arange(tokens, tokens + columns, device=DEVICE)[:, None]
+    mask = (at <= p) & (p - at < (window or 1 << 30))
+    want = judged(q, keys, values, mask)
+
+    def step() -> torch.Tensor:
+        """The first is judged; each later one stands a step further on, which costs the same."""
+        return append(one, one).attend(q)
+
+    result = Result(name, size)
+    result.errors["kvgen"] = error(step(), want)
+    if result.errors["kvgen"] > TOLERANCE[cache.dtype]:
+        raise AssertionError(f"{name}: wrong by {result.errors['kvgen']}")
+    result.milliseconds["kvgen"] = round(milliseconds(replayed(step), 20), 4)
+    cache.sync()
+    others = {"SDPA": sdpa(q, keys, values, mask[None, None])}
+    others |= optional(
+        "FlexAttention", lambda: flex(q, keys, values, None, keys.shape[2] - columns)
+    )
+    others |= optional("flash-attn", lambda: flash(q, keys, values, window))
+    if columns == 1:
+        others |= optional("FlashInfer", lambda: flashinfer(q, keys, values))
+    contend(result, others, want, graph=True)
+    return result
+
+
+def prefill(quick: bool) -> Iterator[tuple[str, Callable[[], Result]]]:
+    for window in (512, 4096):
+        for length in (2048, 8192) if quick else (2048, 8192, 32_768):
+            name = f"prefill window {window} length {length} batch 1 ratio 4 bf16"
+            yield (
+                name,
+                lambda name=name, window=window, length=length: run_prefill(name, window, length),
+            )
+
+
+def run_prefill(name: str, window: int, length: int) -> Result:
+    text = policy(window, 4, "bf16", 0)
+    cache = cache_for(text, 1)
+    k, v = (torch.randn(1, HEADS, length, DIM, device=DEVICE).bfloat16() for _ in range(2))
+    q = torch.randn(1, HEADS * 4, length, DIM, device=DEVICE).bfloat16()
+    read = cache.append_window(k, v)
+    tail = slice(
+        length - 64, length
+    )  # judged: the last queries, which stand in the middle of everything
+    p, at = (
+        torch.arange(length - 64, length, device=DEVICE)[:, None],
+        torch.arange(length, device=DEVICE),
+    )
+    want = judged(q[:, :, tail], k, v, (at <= p) & (p - at < window))
+    result = Result(name, (q.nbytes * 2 + k.nbytes + v.nbytes))
+
+    def cut(call: Callable[[], Any]) -> Callable[[], Any]:
+        return lambda: call()[:, :, tail]
+
+    contenders = {"kvgen": cut(lambda: read.attend(q))}
+    if length <= 8192:
+        near = torch.arange(length, device=DEVICE)
+        band = (near[None] <= near[:, None]) & (near[:, None] - near[None] < window)
+        contenders["SDPA, masked"] = cut(sdpa(q, k, v, band[None, None]))
+    contenders |= {
+        n: cut(c) for n, c in optional("FlexAttention", lambda: flex(q, k, v, window, 0)).items()
+    }
+    contenders |= {
+        n: cut(c) for n, c in optional("flash-attn", lambda: flash(q, k, v, window)).items()
+    }
+    contend(result, contenders, want, graph=False)
+    whole = sdpa(q, k, v, None, causal=True)  # sees everything: another answer, so not judged
+    result.milliseconds["SDPA, causal, no window"] = round(milliseconds(whole, 10), 4)
+    return result
+
+
+def training(quick: bool) -> Iterator[tuple[str, Callable[[], Result]]]:
+    for window in (512, 4096):
+        for length in (2048,) if quick else (2048, 8192):
+            name = f"training step window {window} length {length} batch 1 ratio 4 bf16"
+            yield (
+                name,
+                lambda name=name, window=window, length=length: run_training(name, window, length),
+            )
+
+
+def run_training(name: str, window: int, length: int) -> Result:
+    """Forward and backward. Gradients are judged by SDPA's in float32 over a band mask, for lengths where that fits."""
+    cache = cache_for(policy(window, 4, "bf16", 0, "stateless"), 1)
+    shapes = (HEADS * 4, HEADS, HEADS)
+    leaves = [
+        torch.randn(1, h, length, DIM, device=DEVICE).bfloat16().requires_grad_() for h in shapes
+    ]
+    weight = torch.randn(1, HEADS * 4, length, DIM, device=DEVICE).bfloat16()
+    near = torch.arange(length, device=DEVICE)
+    band = (near[None] <= near[:, None]) & (near[:, None] - near[None] < window)
+
+    def gradients(attend: Callable[..., torch.Tensor], inputs: list[torch.Tensor]) -> torch.Tensor:
+        return torch.autograd.grad(attend(*inputs), inputs, weight.to(inputs[0].dtype))[0]
+
+    def ours(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return cache.append_window(k, v).attend(q)
+
+    def masked(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=band[None, None], enable_gqa=True)
+
+    want = gradients(masked, [x.detach().float().requires_grad_() for x in leaves]).double()
+    result = Result(name, sum(x.nbytes for x in leaves) * 4)
+    contenders = {
+        "kvgen": lambda: gradients(ours, leaves),
+        "SDPA, masked": lambda: gradients(masked, leaves),
+    }
+    contend(result, contenders, want, graph=False)
+    return result
+
+
+GROUPS = {"decode": decode, "verify": verify, "prefill": prefill, "training": training}
+
+
+# -- the whole
+
+
+def main() -> None:
+    options = arguments()
+    if not torch.cuda.is_available():
+        sys.exit("bench/gpu.py needs a CUDA or ROCm device; here is none")
+    torch.manual_seed(0)
+    begin, device = time.monotonic(), torch.cuda.get_device_name()
+    rate = copy_rate()
+    print(f"{device}: a copy moves {rate / 1e9:.0f} GB/s\n")
+    results, left_out = [], []
+    for group in options.only.split(","):
+        for name, run in GROUPS[group](options.quick):
+            if time.monotonic() - begin > BUDGET_SECONDS:
+                left_out.append(name)
+                continue
+            result = run()
+            if result is None or "kvgen" not in result.milliseconds:
+                left_out.append(name)
+                continue
+            result.finish(rate)
+            results.append(result)
+            print(row(result), flush=True)
+            torch.cuda.empty_cache()
+    report = {
+        "device": device,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "copy_gigabytes_per_second": round(rate / 1e9, 1),
+        "seconds": round(time.monotonic() - begin, 1),
+        "left_out": left_out,
+        "results": [asdict(result) for result in results],
+    }
+    output = (
+        options.output
+        or Path(__file__).parent / "results" / f"{device.replace(' ', '-').lower()}.json"
+    )
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    print(f"\n{len(results)} cases, {len(left_out)} left out, written to {output}")
+
+
+def row(result: Result) -> str:
+    times = "  ".join(f"{name} {ms:.3f}" for name, ms in result.milliseconds.items())
+    return f"{result.name}: {times} ms; {result.copy_share:.2f} of copy, {result.ratio}x the next"
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="a few cases of each group")
+    parser.add_argument("--only", default=",".join(GROUPS), help="groups, by comma")
+    parser.add_argument("--output", type=Path)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
