@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,7 +12,7 @@ from kvgen import backends, header, hf_plan
 from kvgen.backends import File
 from kvgen.ir import Ring, Stateless
 from kvgen.plan import PackagePlan
-from kvgen.spell import model_values, modules, names, policy_values
+from kvgen.spell import model_values, modules, names, natural, policy_values
 
 
 def emit(package: PackagePlan) -> Mapping[str, str]:
@@ -80,18 +79,12 @@ def _exports(package: PackagePlan) -> dict[str, Any]:
             for values in (model_values(caches, package) for caches in package.models)
         ),
     ]
-    exports = [{"module": module, "name": name} for module, name in sorted(found, key=_natural)]
+    exports = [{"module": module, "name": name} for module, name in sorted(found, key=natural)]
     return {
         "exports": exports,
-        "names": sorted((export["name"] for export in exports), key=_natural),
+        "names": sorted((export["name"] for export in exports), key=natural),
         "stem": package.program.stem,
     }
-
-
-def _natural(name: object) -> list[tuple[int, str]]:
-    """The order in which import sorters put names: p2 before p10."""
-    parts = re.split(r"(\d+)", str(name))
-    return [(int(part), "") if part.isdigit() else (0, part) for part in parts]
 
 
 def _render(file: File) -> str:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 
 from kvgen import ir, model
 from kvgen.backends import File
-from kvgen.spell import class_name
+from kvgen.spell import class_name, natural
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +40,11 @@ class ModelClass:
 
 @dataclass(frozen=True, slots=True)
 class HFPlan:
-    """`imports`: the models in the order of their modules, which is how imports are sorted."""
+    """`imports` and `exports` are in the order in which import sorters put them."""
 
     stateless: bool
+    example: str
+    exports: tuple[str, ...]
     policies: tuple[PolicyFacts, ...]
     models: tuple[ModelClass, ...]
     imports: tuple[ModelClass, ...]
@@ -53,7 +55,15 @@ def files(program: ir.Program) -> list[File]:
     if not program.models:
         return []
     plan = hf_plan(program)
-    shared = ["_hf", "_hf_binding", "_hf_columns", "_hf_fit"]
+    shared = [
+        "_hf",
+        "_hf_binding",
+        "_hf_cache",
+        "_hf_columns",
+        "_hf_fit",
+        "_hf_layers",
+        "_hf_reads",
+    ]
     shared += ["_hf_stateless"] if plan.stateless else []
     modules = [File(f"{name}.py", f"hf/{name}.py.jinja", {}) for name in shared]
     return [File("hf.py", "hf/hf.py.jinja", asdict(plan)), *modules]
@@ -68,9 +78,11 @@ def hf_plan(program: ir.Program) -> HFPlan:
     models = tuple(_model_class(declared, index, stateless) for declared in program.models)
     return HFPlan(
         any(declared.stateless for declared in models),
+        models[0].class_name,
+        tuple(sorted((declared.class_name for declared in models), key=natural)),
         tuple(PolicyFacts(policy.name, _facts(policy)) for policy in policies),
         models,
-        tuple(sorted(models, key=lambda declared: declared.module)),
+        tuple(sorted(models, key=lambda declared: natural(declared.module))),
     )
 
 

@@ -6,6 +6,7 @@ file names and comments, never code.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from kvgen import model
@@ -30,6 +31,12 @@ def names(policy: str) -> dict[str, str]:
         "cpu": f"{stem}Cpu",
         "triton": f"{stem}Triton",
     }
+
+
+def natural(name: object) -> list[tuple[int, str]]:
+    """The order in which import sorters put names: p2 before p10."""
+    parts = re.split(r"(\d+)", str(name))
+    return [(int(part), "") if part.isdigit() else (0, part) for part in parts]
 
 
 def modules(policy: str) -> dict[str, str]:
