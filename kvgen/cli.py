@@ -166,6 +166,20 @@ def verify(paths: tuple[str, ...], name: str | None, **asked: Any) -> NoReturn:
     console.finish(work_verify.verify(inputs.collect(paths, name), work_verify.Verify(**asked)))
 
 
+@main.command()
+@click.argument("old")
+@click.argument("new")
+@click.option("--format", "style", type=click.Choice(("text", "json")), default="text")
+def diff(old: str, new: str, style: str) -> NoReturn:
+    """Say what a change of policies changes.
+
+    OLD and NEW are policy files. Exit status 0: they mean the same; 1: they do not.
+    """
+    from kvgen import inputs, work_diff
+
+    console.finish(work_diff.diff(inputs.collect([old], None), inputs.collect([new], None), style))
+
+
 @main.command("list")
 @click.argument("topic", type=click.Choice(TOPICS))
 def list_command(topic: str) -> NoReturn:

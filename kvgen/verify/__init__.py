@@ -73,7 +73,7 @@ def _runnable(policy: CachePolicy, asked: tuple[str, ...] | None) -> tuple[list[
 def _never_tested(policy: CachePolicy) -> Iterator[str]:
     yield "other machines and devices than this one's"
     if policy.heads.kv > 2 or policy.heads.group > 4:
-        yield "all heads together: two kv heads of up to four query heads were, and heads do not know of each other"
+        yield "all heads at once: a few were, and heads do not know of each other"
 
 
 def _part(tell: Tell | None, start: float, share: float) -> Tell | None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from kvgen import model
 from kvgen.ir import CachePolicy, Contiguous, Fixed, Retention, Ring, Stateless
+from kvgen.retention import corners
 
 _ENUMERABLE = 1 << 16  # slots of which all are asked; of more, those at both ends
 
@@ -38,18 +39,7 @@ def looks_back(retention: Retention) -> int | None:
     """The largest distance of a query from the first non-sink position that it sees; None: no limit."""
     if model.reach(retention) is None:
         return None
-    return max(p - model.first(retention, p) for p in _corners(retention))
-
-
-def _corners(retention: Retention) -> list[int]:
-    """Positions just before and after each limit, early and late in a row."""
-    limits = [n for n in (retention.window_tokens, retention.chunk_tokens) if n is not None]
-    period = retention.chunk_tokens or 1
-    late = period * (1 + max(limits) // period)
-    near = {
-        n + d for n in (*limits, *(late + n for n in limits), late, 2 * late) for d in (-1, 0, 1)
-    }
-    return sorted({0, 1, *near})
+    return max(p - model.first(retention, p) for p in corners(retention))
 
 
 # -- rings
@@ -134,7 +124,7 @@ def _rollback(policy: CachePolicy, back: int, ring: int) -> Fact:
 
 def _always(policy: CachePolicy, ring: int, most: int) -> bool:
     """Whether up to `most` tokens can be taken back wherever in its period a full ring stands."""
-    late = [p for p in _corners(policy.retention) if p > 0]
+    late = [p for p in corners(policy.retention) if p > 0]
     offset = 4 * (ring + policy.retention.sink_tokens) * (policy.retention.chunk_tokens or 1)
     return all(
         model.trimmable(policy, model.Row(offset + p + n, offset + p + n - ring), n)
