@@ -1,5 +1,5 @@
 # Written by kvgen from gemma2.kv and yours to keep: kvgen claims no right to it. Edit gemma2.kv.
-# kvgen: gemma2.kv source 787d6e396025 body 8ced22154881 codegen 1
+# kvgen: gemma2.kv source 787d6e396025 body 2312b54bee9f codegen 1
 """Builds the C++ kernels of this package: once for a source, a compiler and a CPU, then from a folder of built libraries.
 
 The folder is $KVGEN_CACHE, else the user's cache folder, else a temporary one where that cannot be written. A library is
@@ -71,7 +71,9 @@ def find_compiler() -> str | None:
 # -- one library
 
 
-def _build_once(folder: Path, name: str, compiler: str, source: Path, macros: tuple[str, ...]) -> Path:
+def _build_once(
+    folder: Path, name: str, compiler: str, source: Path, macros: tuple[str, ...]
+) -> Path:
     library = folder / name
     with _locked(folder, name):
         if _is_whole(library):  # another process built it while this one waited
@@ -99,14 +101,24 @@ def _compile(compiler: str, source: Path, macros: tuple[str, ...], to: Path) -> 
     failures = []
     for native in NATIVE:
         flags = [*_flags(), *([native] if native else [])]
-        command = [compiler, *flags, *(f"-D{macro}" for macro in macros), str(source), "-o", str(to), *_libraries()]
+        command = [
+            compiler,
+            *flags,
+            *(f"-D{macro}" for macro in macros),
+            str(source),
+            "-o",
+            str(to),
+            *_libraries(),
+        ]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode == 0:
             return
         if not to.parent.is_dir() or not os.access(to.parent, os.W_OK):
             raise _CannotWrite
         failures.append(f"{' '.join(command)}\n{done.stderr[:2000]}")
-    raise ImportError(f"{compiler} cannot build {source.name}; set CXX to another compiler. It said:\n{failures[0]}")
+    raise ImportError(
+        f"{compiler} cannot build {source.name}; set CXX to another compiler. It said:\n{failures[0]}"
+    )
 
 
 def _seal(library: Path) -> None:
@@ -138,7 +150,8 @@ def _locked(folder: Path, name: str) -> Iterator[None]:
     except OSError as error:
         raise _CannotWrite from error
     with lock:
-        with contextlib.suppress(OSError):  # a file system without locks: a second build, never a torn library
+        # A file system without locks may build twice, and never has a torn library.
+        with contextlib.suppress(OSError):
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
@@ -150,7 +163,11 @@ def _built_elsewhere(what: str) -> Path:
             if _is_whole(library):
                 return library
     named = os.environ.get("CXX")
-    missing = f"CXX names {named}, which is not there" if named else f"none of {', '.join(COMPILERS)} is there"
+    missing = (
+        f"CXX names {named}, which is not there"
+        if named
+        else f"none of {', '.join(COMPILERS)} is there"
+    )
     raise ImportError(f"the cpu kernels need a C++ compiler and {missing}; install g++ or clang")
 
 
@@ -212,7 +229,10 @@ def _identity(compiler: str) -> str:
 
 def _cpu() -> str:
     """The instructions that `native` stands for: a cache folder may be shared by different machines."""
-    with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+    with (
+        contextlib.suppress(OSError),
+        open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file,
+    ):
         for line in file:
             if line.startswith(("flags", "Features")):
                 return f"{platform.machine()} {line}"

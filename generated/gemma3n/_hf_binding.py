@@ -1,5 +1,5 @@
 # Written by kvgen from gemma3n.kv and yours to keep: kvgen claims no right to it. Edit gemma3n.kv.
-# kvgen: gemma3n.kv source 2ba866454d30 body ec6494222286 codegen 1
+# kvgen: gemma3n.kv source 2ba866454d30 body 335860e80c0e codegen 1
 """What the layers of a transformers cache share: its package's caches, the forward that runs."""
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ import torch
 
 from ._hf_columns import Padding, padding_of
 from ._hf_fit import Call, Facts, check_call, check_sight, check_tensors, sees_everything
-
-UNDO = 256  # columns of an append that a ring shorter than them can be asked to take back
+from ._hf_reads import UNDO, Reads, Undo, append_padded
 
 
 class Binding:
@@ -194,7 +193,7 @@ class Binding:
         cache, width = self.cache(layer), k.shape[2]
         self.undo.pop(layer, None)
         if padding is not None:
-            reads = Reads((width, _append_padded(cache, k, v, padding)))
+            reads = Reads((width, append_padded(cache, k, v, padding)))
         elif width == 1 and self.columns[layer]:
             reads = Reads((1, cache.append_decode(k, v)))
         elif (
@@ -287,47 +286,3 @@ class Binding:
     def __getstate__(self) -> dict[str, Any]:
         """Copies begin between two forwards."""
         return {**self.__dict__, "reads": {}, "undo": {}, "_last_mask": None}
-
-
-class Reads:
-    """The reads of one append, each with its number of columns; two if it was made in two parts."""
-
-    def __init__(self, *parts: tuple[int, Any]) -> None:
-        self.parts = parts
-
-    def attend(self, q: torch.Tensor, call: Call) -> torch.Tensor:
-        """Queries of all columns, or of the last ones, where a model needs no others' logits."""
-        missing = sum(width for width, _ in self.parts) - q.shape[2]
-        if missing:
-            q = torch.cat([q.new_zeros(*q.shape[:2], missing, q.shape[3]), q], 2)
-            return self.attend(q, call)[:, :, missing:]
-        given = {} if call.sink_logits is None else {"sink_logits": call.sink_logits}
-        if len(self.parts) == 1:
-            return self.parts[0][1].attend(q, scale=call.scaling, **given)
-        queries = q.split([width for width, _ in self.parts], dim=2)
-        outs = [
-            read.attend(x, scale=call.scaling, **given) for (_, read), x in zip(self.parts, queries)
-        ]
-        return torch.cat(outs, 2)
-
-
-class Undo:
-    """A layer's state before its last columns, and these."""
-
-    def __init__(self, state: dict[str, Any], k: torch.Tensor, v: torch.Tensor) -> None:
-        self.state, self.k, self.v = state, k, v
-        self.columns = k.shape[2]
-
-    def without(self, cache: Any, columns: int) -> None:
-        """Bring the cache to where it was, and append all but the last columns again."""
-        cache.load_state_dict(self.state)
-        kept = self.columns - columns
-        cache.append_window(self.k[:, :, :kept], self.v[:, :, :kept])
-
-
-def _append_padded(cache: Any, k: torch.Tensor, v: torch.Tensor, padding: Padding) -> Any:
-    cache.prepare_prefill(padding.lengths, padding.left)
-    try:
-        return cache.append_window(k, v)
-    finally:
-        cache.finalize_prefill()

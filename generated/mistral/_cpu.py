@@ -1,5 +1,5 @@
 # Written by kvgen from mistral.kv and yours to keep: kvgen claims no right to it. Edit mistral.kv.
-# kvgen: mistral.kv source 0d21d37929f3 body 28049fc1efb2 codegen 1
+# kvgen: mistral.kv source 0d21d37929f3 body 6f1ba15c8269 codegen 1
 """Loads the C++ kernels of this package and calls them: the part that all policies share."""
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from ._columns import Columns
 from ._storage import Runs, Storage, places
 
 ELEMENTS = {torch.float32: "float", torch.float16: "kv::Float16", torch.bfloat16: "kv::BFloat16"}
-SHORT_CALL = 1 << 20  # numbers of keys and values: up to here a call ends before another thread would want the interpreter
+# Numbers of keys and values: up to here a call ends before another thread would want the interpreter.
+SHORT_CALL = 1 << 20
 ADDRESS, NUMBER = ctypes.c_void_p, ctypes.c_int64
 
 
@@ -59,8 +60,12 @@ class Library:
 
     def __init__(self, path: str) -> None:
         self._files = ctypes.PyDLL(path), ctypes.CDLL(path)
-        self.append_short, self.append_long = (self._function(file, "kv_append") for file in self._files)
-        self.attend_short, self.attend_long = (self._function(file, "kv_attend") for file in self._files)
+        self.append_short, self.append_long = (
+            self._function(file, "kv_append") for file in self._files
+        )
+        self.attend_short, self.attend_long = (
+            self._function(file, "kv_attend") for file in self._files
+        )
         self.instructions = self._text("kv_instructions")
         self.pool_threads = self._files[0].kv_pool_threads
 
@@ -76,7 +81,7 @@ class Library:
         return function().decode()
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def open_library(source: Path, dtype: torch.dtype) -> Library:
     return Library(str(library_path(source, (f"KV_ELEMENT={ELEMENTS[dtype]}",))))
 
@@ -93,14 +98,21 @@ class CpuKernels:
 
     def __init__(self, batch_size: int, dtype: torch.dtype, device: torch.device) -> None:
         if device.type != "cpu":
-            raise ImportError(f"the cpu backend works on CPU tensors, not on {device}; use backend='auto'")
+            raise ImportError(
+                f"the cpu backend works on CPU tensors, not on {device}; use backend='auto'"
+            )
         self._library = open_library(self.SOURCE, dtype)
         self._lock = threading.Lock()
         self._positions = (NUMBER * (3 * batch_size))()
         self._strides = (NUMBER * 9)()  # of keys, values and queries that do not lie side by side
         self._put_positions = struct.Struct(f"{3 * batch_size}q").pack_into
         first = ctypes.addressof(self._positions)
-        self._job = Job(rows=batch_size, starts=first, firsts=first + 8 * batch_size, ends=first + 16 * batch_size)
+        self._job = Job(
+            rows=batch_size,
+            starts=first,
+            firsts=first + 8 * batch_size,
+            ends=first + 16 * batch_size,
+        )
         self._address = ctypes.addressof(self._job)
         self._placed: Any = None  # the columns and the planes that the job is about
         self._workspace: torch.Tensor | None = None
@@ -135,7 +147,9 @@ class CpuKernels:
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """q [B, Hq, L, Dk] to out [B, Hq, L, Dv] in q's dtype and lse, float32 [B, Hq, L]."""
         columns, keys, library = read.columns, read.keys, self._library
-        same = self.KEY_DIM == self.VALUE_DIM and q.is_contiguous()  # then there is a quicker way to memory
+        same = (
+            self.KEY_DIM == self.VALUE_DIM and q.is_contiguous()
+        )  # then there is a quicker way to memory
         out = torch.empty_like(q) if same else q.new_empty((*q.shape[:3], self.VALUE_DIM))
         lse = q.new_empty(q.shape[:3], dtype=torch.float32) if return_lse else None
         logits = None if sink_logits is None else sink_logits.detach().float().contiguous()

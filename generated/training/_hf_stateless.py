@@ -1,5 +1,5 @@
 # Written by kvgen from training.kv and yours to keep: kvgen claims no right to it. Edit training.kv.
-# kvgen: training.kv source 08947af253aa body d2412c3b1c84 codegen 1
+# kvgen: training.kv source 08947af253aa body c557bb6ea961 codegen 1
 """What the layers of a transformers cache share in a model for training and scoring."""
 
 from __future__ import annotations
@@ -8,9 +8,10 @@ from typing import Any
 
 import torch
 
-from ._hf_binding import Binding, Reads
+from ._hf_binding import Binding
 from ._hf_columns import padding_of
 from ._hf_fit import Call, check_tensors
+from ._hf_reads import Reads
 
 
 class StatelessBinding(Binding):

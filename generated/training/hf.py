@@ -1,5 +1,5 @@
 # Written by kvgen from training.kv and yours to keep: kvgen claims no right to it. Edit training.kv.
-# kvgen: training.kv source 08947af253aa body 316acb901498 codegen 1
+# kvgen: training.kv source 08947af253aa body 94ca581106e4 codegen 1
 """The caches of this package for models of transformers.
 
     model.set_attn_implementation("kvgen")
@@ -17,8 +17,8 @@ from .gemma3training_caches import Gemma3TrainingCaches
 from .mistraltraining7b_caches import MistralTraining7BCaches
 
 __all__ = [
-    "MistralTraining7BHFCache",
     "Gemma3TrainingHFCache",
+    "MistralTraining7BHFCache",
 ]
 
 FACTS = (

@@ -1,5 +1,5 @@
 # Written by kvgen from training.kv and yours to keep: kvgen claims no right to it. Edit training.kv.
-# kvgen: training.kv source 08947af253aa body df5aaf3e2990 codegen 1
+# kvgen: training.kv source 08947af253aa body 48bcde717269 codegen 1
 """MistralTraining's kernels for CPUs: nothing is stored, so it attends with torch's own operations, gradients included."""
 
 from __future__ import annotations
@@ -16,5 +16,5 @@ class MistralTrainingCpu(MistralTrainingTorch):
 
     def __init__(self, batch_size: int, dtype: torch.dtype, device: torch.device) -> None:
         if device.type != "cpu":
-            raise ImportError(f"the cpu backend works on CPU tensors, not on {device}; use backend='auto'")
+            raise ImportError(f"the cpu backend needs CPU tensors, not {device}; use 'auto'")
         super().__init__(batch_size, dtype, device)
