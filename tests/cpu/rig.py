@@ -14,12 +14,20 @@ from kvgen.loading import load_text
 from kvgen.pipeline import check_text
 
 TOLERANCE = {torch.float32: 2e-5, torch.float16: 5e-3, torch.bfloat16: 4e-2}  # contract section 3
-CLAUSES = {"heads": "query 4 kv 2", "dim": "16", "dtype": "f32", "window": "20", "storage": "ring slack 3"}
+CLAUSES = {
+    "heads": "query 4 kv 2",
+    "dim": "16",
+    "dtype": "f32",
+    "window": "20",
+    "storage": "ring slack 3",
+}
 
 
 def policy_text(**clauses: str | None) -> str:
     """A policy `Local`; None leaves a clause of CLAUSES out."""
-    lines = [f"    {word} {rest}" for word, rest in {**CLAUSES, **clauses}.items() if rest is not None]
+    lines = [
+        f"    {word} {rest}" for word, rest in {**CLAUSES, **clauses}.items() if rest is not None
+    ]
     return "\n".join(["kvgen 1", "policy Local {", *lines, "    padding left right", "}", ""])
 
 
@@ -53,8 +61,12 @@ class Rig:
         self.cache = package(self.text).LocalCache(self.rows, dtype=self.dtype, backend="cpu")
         self.random = torch.Generator().manual_seed(self.seed)
         heads = self.policy.heads
-        self.keys = [torch.empty(heads.kv, 0, heads.key_dim, dtype=self.dtype) for _ in range(self.rows)]
-        self.values = [torch.empty(heads.kv, 0, heads.value_dim, dtype=self.dtype) for _ in range(self.rows)]
+        self.keys = [
+            torch.empty(heads.kv, 0, heads.key_dim, dtype=self.dtype) for _ in range(self.rows)
+        ]
+        self.values = [
+            torch.empty(heads.kv, 0, heads.value_dim, dtype=self.dtype) for _ in range(self.rows)
+        ]
 
     def numbers(self, *shape: int, dtype: torch.dtype | None = None) -> torch.Tensor:
         return (torch.randn(*shape, generator=self.random) * self.spread).to(dtype or self.dtype)
@@ -66,7 +78,9 @@ class Rig:
         )
 
     def queries(self, width: int, dtype: torch.dtype | None = None) -> torch.Tensor:
-        return self.numbers(self.rows, self.policy.heads.query, width, self.policy.heads.key_dim, dtype=dtype)
+        return self.numbers(
+            self.rows, self.policy.heads.query, width, self.policy.heads.key_dim, dtype=dtype
+        )
 
     def window(self, width: int) -> None:
         """Append `width` tokens a row, attend, compare."""
@@ -97,7 +111,13 @@ class Rig:
             self.keys[row] = self.keys[row][:, : self.keys[row].shape[1] - tokens]
             self.values[row] = self.values[row][:, : self.values[row].shape[1] - tokens]
 
-    def check(self, read, q: torch.Tensor, sink_logits: torch.Tensor | None = None, scale: float | None = None) -> None:
+    def check(
+        self,
+        read,
+        q: torch.Tensor,
+        sink_logits: torch.Tensor | None = None,
+        scale: float | None = None,
+    ) -> None:
         extra = {} if sink_logits is None else {"sink_logits": sink_logits}
         out, lse = read.attend(q, scale, return_lse=True, **extra)
         assert out.dtype is q.dtype
@@ -107,10 +127,14 @@ class Rig:
         assert torch.equal(lse == -math.inf, want_lse == -math.inf)
         seen = want_lse > -math.inf
         gap = (lse.double() - want_lse)[seen].abs()
-        limit = TOLERANCE[self.dtype] * max(1.0, want_lse[seen].abs().max().item()) if seen.any() else 0
+        limit = (
+            TOLERANCE[self.dtype] * max(1.0, want_lse[seen].abs().max().item()) if seen.any() else 0
+        )
         assert not gap.numel() or gap.max().item() <= limit
 
-    def answer(self, q: torch.Tensor, sink_logits: torch.Tensor | None, scale: float | None) -> tuple[torch.Tensor, torch.Tensor]:
+    def answer(
+        self, q: torch.Tensor, sink_logits: torch.Tensor | None, scale: float | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """The columns' answers in float64: out [B, Hq, L, Dv] and lse [B, Hq, L]."""
         heads, scores = self.policy.heads, self.policy.scores
         scale = scale if scale is not None else scores.scale or heads.key_dim**-0.5
@@ -119,7 +143,9 @@ class Rig:
         for row, (first, end) in enumerate(self.real):
             if first == end:
                 continue
-            k, v = (x[row].double().repeat_interleave(heads.group, 0) for x in (self.keys, self.values))
+            k, v = (
+                x[row].double().repeat_interleave(heads.group, 0) for x in (self.keys, self.values)
+            )
             found = (q[row, :, first:end].double() @ k.mT) * scale
             if scores.softcap:
                 found = scores.softcap * torch.tanh(found / scores.softcap)
@@ -133,5 +159,8 @@ class Rig:
 
     def seen(self, keys: int, queries: int) -> torch.Tensor:
         retention = self.policy.retention
-        rows = [[model.visible(retention, keys - queries + q, k) for k in range(keys)] for q in range(queries)]
+        rows = [
+            [model.visible(retention, keys - queries + q, k) for k in range(keys)]
+            for q in range(queries)
+        ]
         return torch.tensor(rows)

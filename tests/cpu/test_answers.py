@@ -56,7 +56,9 @@ def live(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize(
-    ("query", "kv", "key", "value", "dtype"), SHAPES, ids=[f"{q}/{h} {k} {v} {d}"[:20] for q, h, k, v, d in SHAPES]
+    ("query", "kv", "key", "value", "dtype"),
+    SHAPES,
+    ids=[f"{q}/{h} {k} {v} {d}"[:20] for q, h, k, v, d in SHAPES],
 )
 def test_shapes(query, kv, key, value, dtype):
     dim = f"{key}" if key == value else f"key {key} value {value}"
@@ -109,7 +111,10 @@ def test_windows_around_tiles(window):
 
 def test_long_rows_are_split_and_panels_change():
     """More keys than one part of a decode step, one panel of a window, and one chunk of queries."""
-    rig = Rig(policy_text(window="1500", storage="ring slack 8", heads="query 8 kv 1", dim="32"), dtype=BF16)
+    rig = Rig(
+        policy_text(window="1500", storage="ring slack 8", heads="query 8 kv 1", dim="32"),
+        dtype=BF16,
+    )
     rig.window(700)
     rig.window(900)
     rig.decode(2)
