@@ -11,17 +11,27 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
-__all__ = ["Compiled", "Diagnostic", "PolicyError", "compile_file", "compile_text", "load"]
+__all__ = [
+    "Compiled",
+    "Diagnostic",
+    "PolicyError",
+    "PromptStore",
+    "compile_file",
+    "compile_text",
+    "load",
+]
 
 if TYPE_CHECKING:
     from kvgen.diagnostics import Diagnostic
     from kvgen.loading import PolicyError, load
     from kvgen.pipeline import Compiled, compile_file, compile_text
+    from kvgen.prompts.store import PromptStore
 
 _HOMES = {
     "Compiled": "kvgen.pipeline",
     "Diagnostic": "kvgen.diagnostics",
     "PolicyError": "kvgen.loading",
+    "PromptStore": "kvgen.prompts.store",
     "compile_file": "kvgen.pipeline",
     "compile_text": "kvgen.pipeline",
     "load": "kvgen.loading",

@@ -1,0 +1,247 @@
+"""Prompts that are kept: files that are refused when wrong, rings that resume, a store that saves prefills."""
+
+from __future__ import annotations
+
+import json
+import threading
+
+import pytest
+import torch
+
+pytest.importorskip("transformers")
+pytest.importorskip("safetensors")
+
+from kvgen.prompts import PromptFileError, PromptStore, load, read_metadata, save
+from tests.hf.models import VOCABULARY, WINDOW, tiny
+
+
+def ids(columns, seed=0, rows=1):
+    torch.manual_seed(seed)
+    return torch.randint(3, VOCABULARY, (rows, columns))
+
+
+def forward(case, cache, tokens, **options):
+    case.model.set_attn_implementation("kvgen")
+    with torch.no_grad():
+        return case.model(tokens, cache=cache, **options).logits
+
+
+@pytest.mark.parametrize("family", ["mistral", "gemma3n", "llama4", "llama"])
+def test_a_rotated_cache_resumes_exactly(family, tmp_path):
+    case = tiny(family)
+    cache, other = case.cache(), case.cache()
+    tokens = ids(6 * WINDOW, rows=2)
+    mask = torch.ones_like(tokens)
+    mask[1, :3] = 0
+    positions = (mask.cumsum(1) - 1).clamp(min=0)
+    end = 4 * WINDOW
+    forward(
+        case, cache, tokens[:, :end], attention_mask=mask[:, :end], position_ids=positions[:, :end]
+    )
+    save(cache, tmp_path / "prompt.safetensors", {"model": "tiny", "tokens": [1, 2, 3]})
+    metadata = load(other, tmp_path / "prompt.safetensors")
+    assert metadata == read_metadata(tmp_path / "prompt.safetensors")
+    assert metadata == {"model": "tiny", "tokens": [1, 2, 3]}
+    assert other.offsets == cache.offsets == (end, end - 3)
+    assert other.get_seq_length() == end
+    rest = {"attention_mask": mask, "position_ids": positions[:, end:]}
+    want = forward(case, cache, tokens[:, end:], **rest)
+    assert torch.equal(forward(case, other, tokens[:, end:], **rest), want)
+    assert [path.name for path in tmp_path.iterdir()] == ["prompt.safetensors"]
+
+
+def test_caches_without_transformers_are_saved_too(tmp_path):
+    caches = tiny("mistral").cache()
+    forward(tiny("mistral"), caches, ids(9))
+    inner, empty = caches.caches, type(caches.caches)(1, dtype=torch.float32, backend="torch")
+    save(inner.layers[0], tmp_path / "layer")
+    save(inner, tmp_path / "model")
+    load(empty, tmp_path / "model")
+    assert empty.offsets == (9,)
+    load(empty.layers[1], tmp_path / "layer")
+    for name, value in inner.layers[0].state_dict().items():
+        found = empty.layers[1].state_dict()[name]
+        assert torch.equal(found, value) if isinstance(value, torch.Tensor) else found == value
+
+
+def test_damaged_and_foreign_files_are_refused(tmp_path):
+    case = tiny("mistral")
+    cache, file = case.cache(), tmp_path / "prompt"
+    forward(case, cache, ids(20))
+    save(cache, file, {"tokens": list(range(20))})
+    whole = file.read_bytes()
+    for cut in (0, 7, 100, len(whole) // 2, len(whole) - 1):
+        refuse(case, file, whole[:cut])
+    for at in range(8, len(whole), max(1, len(whole) // 60)):
+        refuse(case, file, whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :])
+    newer = whole.replace(b'{\\"format\\": 1', b'{\\"format\\": 7')
+    assert newer != whole
+    refuse(case, file, newer, match="format 7")
+    file.write_bytes(whole)
+    for family in ("llama", "gemma3"):
+        other = tiny(family).cache()
+        with pytest.raises(PromptFileError, match="another cache"):
+            load(other, file)
+        assert other.get_seq_length() == 0
+    with pytest.raises(FileNotFoundError):
+        load(case.cache(), tmp_path / "none")
+
+
+def refuse(case, file, data, match=None):
+    file.write_bytes(data)
+    cache = case.cache()
+    forward(case, cache, ids(3))
+    with pytest.raises(PromptFileError, match=match):
+        load(cache, file)
+    assert cache.offsets == (3,)
+
+
+def test_a_file_of_something_else(tmp_path):
+    from safetensors.torch import save_file
+
+    save_file({"x": torch.ones(2)}, tmp_path / "other")
+    with pytest.raises(PromptFileError, match="no prompt of kvgen"):
+        load(tiny("llama").cache(), tmp_path / "other")
+    save_file({"x": torch.ones(2)}, tmp_path / "other", {"kvgen": json.dumps({"format": 1})})
+    with pytest.raises(PromptFileError, match="damaged"):
+        load(tiny("llama").cache(), tmp_path / "other")
+
+
+# -- The store
+
+
+def store_of(case, memory_bytes=1 << 30, folder=None):
+    return PromptStore(case.cache, memory_bytes, folder)
+
+
+def filled(case, tokens):
+    cache = case.cache()
+    forward(case, cache, torch.tensor([tokens]))
+    return cache
+
+
+@pytest.mark.parametrize("family", ["mistral", "gemma3", "llama"])
+def test_a_chat_of_twenty_turns(family, tmp_path):
+    """The same answers as without the store, most of each prompt not computed again; from files too."""
+    case = tiny(family)
+    store, said = store_of(case, 2 * filled(case, [3]).nbytes, tmp_path), []
+    case.model.set_attn_implementation("kvgen")
+    given = 0
+    for turn in range(20):
+        said = said + ids(5, seed=turn)[0].tolist()
+        prompt = torch.tensor([said])
+        options = {
+            "attention_mask": torch.ones_like(prompt),
+            "max_new_tokens": 4,
+            "do_sample": False,
+        }
+        options |= {"eos_token_id": -1, "output_logits": True, "return_dict_in_generate": True}
+        plain = case.model.generate(prompt, cache=case.cache(), **options)
+        found = store.find(said)
+        cache = found.cache() if found else case.cache()
+        answer = case.model.generate(prompt, cache=cache, **options)
+        assert torch.equal(answer.sequences, plain.sequences)
+        for got, want in zip(answer.logits, plain.logits, strict=True):
+            torch.testing.assert_close(got, want, rtol=0, atol=1e-4)
+        given += len(said)
+        said = answer.sequences[0].tolist()
+        store.add(said[: cache.get_seq_length()], cache)
+    assert store.saved_tokens > 0.85 * given
+    assert store.nbytes <= store.memory_bytes
+
+
+def test_the_longest_usable_beginning():
+    case = tiny("llama")
+    store = store_of(case)
+    first, second = list(range(3, 13)), [*range(3, 9), 50, 51, 52]
+    store.add(first, filled(case, first))
+    store.add(second, filled(case, second))
+    for tokens, usable in [
+        ([*first, 60], 10),
+        (first, 9),
+        (second, 8),
+        ([*range(3, 9), 70], 6),
+        ([3], 0),
+        ([], 0),
+        ([80, 81], 0),
+    ]:
+        found = store.find(tokens)
+        assert (0 if found is None else found.tokens) == usable
+        if found is not None:
+            cache = found.cache()
+            assert cache.offsets == (usable,)
+            alone = case.cache()
+            tail = torch.tensor([tokens[usable:]])
+            want = forward(case, alone, torch.tensor([tokens]))[:, usable:]
+            torch.testing.assert_close(forward(case, cache, tail), want, rtol=0, atol=1e-4)
+
+
+def test_a_ring_serves_only_what_it_can_take_back_exactly():
+    case = tiny("mistral")
+    store, tokens = store_of(case), ids(8 * WINDOW)[0].tolist()
+    cache = case.cache()
+    forward(case, cache, torch.tensor([tokens[:-20]]))
+    for token in tokens[-20:]:
+        forward(case, cache, torch.tensor([[token]]))
+    store.add(tokens, cache)
+    slack = 8
+    assert store.find([*tokens[:-3], 80]).tokens == len(tokens) - 3
+    assert store.find([*tokens[:-slack], 80]).tokens == len(tokens) - slack
+    assert store.find([*tokens[: -slack - 1], 80]) is None
+    early = tokens[:10]
+    store.add(early, filled(case, early))
+    assert store.find([*tokens[: -slack - 1], 80]).tokens == 10
+
+
+def test_over_budget_the_least_recently_used_goes(tmp_path):
+    case = tiny("mistral")
+    prompts = [ids(9, seed=seed)[0].tolist() for seed in range(3)]
+    size = filled(case, prompts[0]).nbytes
+    for folder in (None, tmp_path):
+        store = store_of(case, 2 * size, folder)
+        for tokens in prompts[:2]:
+            store.add(tokens, filled(case, tokens))
+        assert store.find([*prompts[0], 4]).tokens == 9
+        store.add(prompts[2], filled(case, prompts[2]))
+        assert store.nbytes == 2 * size
+        found = store.find([*prompts[1], 4])
+        assert (found is None) == (folder is None)
+        if found is not None:
+            cache = found.cache()
+            want = forward(case, filled(case, prompts[1]), ids(2))
+            torch.testing.assert_close(forward(case, cache, ids(2)), want)
+        assert store.nbytes <= 2 * size
+    assert len(list(tmp_path.iterdir())) >= 1
+
+
+def test_tokens_must_be_those_of_the_cache():
+    case = tiny("mistral")
+    with pytest.raises(ValueError, match="2 tokens were given"):
+        store_of(case).add([1, 2], filled(case, ids(9)[0].tolist()))
+
+
+def test_several_threads(tmp_path):
+    case = tiny("mistral")
+    prompts = [ids(9, seed=seed)[0].tolist() for seed in range(4)]
+    caches = [filled(case, tokens) for tokens in prompts]
+    store, failures = store_of(case, 2 * caches[0].nbytes, tmp_path), []
+
+    def work(number):
+        try:
+            for turn in range(12):
+                which = (number + turn) % 4
+                store.add(prompts[which], caches[which])
+                if (found := store.find([*prompts[which], 5])) is not None:
+                    cache = found.cache()
+                    assert cache.offsets == (9,)
+                    cache.trim(1)
+        except BaseException as error:  # noqa: BLE001 - reported by the test's own thread
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert all(cache.offsets == (9,) for cache in caches)
