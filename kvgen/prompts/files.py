@@ -12,7 +12,7 @@ import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 if TYPE_CHECKING:
     import torch
@@ -77,7 +77,8 @@ def _read(path: Path, tensors: bool) -> tuple[dict[str, Any], dict[str, torch.Te
     from safetensors import SafetensorError, safe_open
 
     try:
-        with safe_open(path, framework="pt") as file:
+        opened: Any = safe_open(path, framework="pt")
+        with opened as file:
             about = _about(path, file.metadata())
             names = file.keys() if tensors else ()
             return about, {name: file.get_tensor(name) for name in names}
@@ -88,20 +89,21 @@ def _read(path: Path, tensors: bool) -> tuple[dict[str, Any], dict[str, torch.Te
 def _about(path: Path, header: dict[str, str] | None) -> dict[str, Any]:
     """The entry `kvgen` of a file's header, checked."""
     try:
-        about = json.loads((header or {})["kvgen"])
+        about: Any = json.loads((header or {})["kvgen"])
     except (KeyError, ValueError) as error:
         raise PromptFileError(
             f"{path} holds no prompt of kvgen: its header has no such entry"
         ) from error
-    if not isinstance(about, dict) or not isinstance(about.get("format"), int):
+    entries = cast("dict[str, Any]", about) if isinstance(about, dict) else {}
+    if not isinstance(entries.get("format"), int):
         raise PromptFileError(f"{path} holds no prompt of kvgen: its header names no format")
-    if about["format"] > FORMAT:
+    if entries["format"] > FORMAT:
         raise PromptFileError(
-            f"{path} has format {about['format']}, this kvgen reads up to {FORMAT}: update kvgen, or compute the prompt again"
+            f"{path} has format {entries['format']}, this kvgen reads up to {FORMAT}: update kvgen, or compute the prompt again"
         )
-    if any(not isinstance(about.get(name), kind) for name, kind in _ENTRIES.items()):
+    if any(not isinstance(entries.get(name), kind) for name, kind in _ENTRIES.items()):
         raise PromptFileError(f"{path}: its header is damaged; compute the prompt again")
-    return about
+    return entries
 
 
 _ENTRIES = {"signature": str, "digest": str, "values": dict, "metadata": dict}
@@ -121,7 +123,7 @@ def _digest(about: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> st
     for name in sorted(tensors):
         tensor = tensors[name]
         digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
-        digest.update(memoryview(tensor.reshape(-1).view(torch.uint8).numpy()))
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 

@@ -45,7 +45,7 @@ class Found:
 
     def cache(self) -> Any:
         """A cache of these tokens, the caller's own. This is where it is copied, or read from its file."""
-        return self._store._copy(self._entry, self.tokens)
+        return self._store.copy_of(self._entry, self.tokens)
 
 
 class PromptStore:
@@ -118,7 +118,8 @@ class PromptStore:
                 return usable
         return 0
 
-    def _copy(self, entry: _Entry, tokens: int) -> Any:
+    def copy_of(self, entry: _Entry, tokens: int) -> Any:
+        """What `Found.cache` gives."""
         with self._lock:
             cache = self._in_memory(entry).clone()
             self.saved_tokens += tokens
@@ -128,9 +129,9 @@ class PromptStore:
         return cache
 
     def _in_memory(self, entry: _Entry) -> Any:
-        if entry.cache is None:
+        if entry.cache is None and entry.file is not None:
             cache = self._make()
-            load(cache, entry.file)  # type: ignore[arg-type]
+            load(cache, entry.file)
             entry.cache, entry.bytes = cache, cache.nbytes
         return entry.cache
 
@@ -146,12 +147,12 @@ class PromptStore:
             if self._folder is None:
                 del self._entries[key]
             else:
-                self._to_file(entry)
+                self._to_file(entry, self._folder)
 
-    def _to_file(self, entry: _Entry) -> None:
+    def _to_file(self, entry: _Entry, folder: Path) -> None:
         if entry.file is None:
             name = hashlib.blake2b(entry.tokens.tobytes(), digest_size=16).hexdigest()
-            path = self._folder / f"{name}.safetensors"  # type: ignore[operator]
+            path = folder / f"{name}.safetensors"
             save(entry.cache, path, {"tokens": entry.tokens.tolist()})
             entry.file = path
         entry.cache = None
