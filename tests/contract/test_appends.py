@@ -452,3 +452,28 @@ def test_made_in_inference_mode_and_used_outside(clauses, backend):
         pair.call("reset")
         pair.decode()
     pair.decode()
+
+
+@pytest.mark.parametrize(
+    "clauses", ["window full", "window 4500 sinks 3", "chunk 4400", "window 100 storage contiguous"]
+)
+def test_more_keys_than_a_step_of_the_softmax(clauses, backend):
+    """Thousands of keys, read by a decode, a verify window and a longer one; ragged rows too."""
+    pair = Pair(f"{clauses} padding right", 2, backend=backend, hold=3)
+    k, v = pair.tokens(4300)
+    pair.cache.append_window(k, v)
+    pair.reference.append_window(pair.store.add(k, v))
+    pair.decode()
+    pair.prefill([3, 1])
+    pair.decode()
+    pair.window(20)
+    pair.recheck()
+
+
+def test_sync_has_nothing_to_do_without_a_graph(backend):
+    for clauses in (*STORAGES, "stateless"):
+        cache = make_cache(clauses, 1, backend=backend)
+        k = zeros(1, 1, 3, 8)
+        cache.append_window(k, k)
+        before = cache.offsets
+        assert cache.sync() is None and cache.offsets == before

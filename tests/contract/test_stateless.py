@@ -157,6 +157,11 @@ def test_long_passes(clauses, backend):
         )
 
 
+def test_more_keys_than_a_step_of_the_softmax(backend):
+    for clauses in ("stateless", "stateless window 2100 sinks 3 softcap 2 sink_logits"):
+        Forward(clauses, 1, 2200).compare(make_cache(clauses, 1, backend=backend))
+
+
 def test_only_what_needs_gradients_gets_them(clauses, backend):
     forward = Forward(clauses, 2, 9)
     gradients = forward.judged()[2]
@@ -324,6 +329,14 @@ def test_masks_belong_to_one_shape(backend):
     for width, lengths in ((9, None), (7, None), (9, [9, 2]), (9, [3, 9]), (9, None), (40, None)):
         cache = make_cache(clauses, 2, backend=backend, row_lengths=lengths, masks=masks)
         Forward(clauses, 2, width, lengths).compare(cache)
+
+
+def test_decode_has_no_mask(backend):
+    """A decode has no mask."""
+    cache = make_cache(POLICIES["window"], 2, backend=backend)
+    k, q = torch.zeros(2, 1, 1, 8, device=DEVICE), torch.zeros(2, 2, 1, 8, device=DEVICE)
+    cache.append_decode(k, k).attend(q)
+    assert cache.masks.builds == 0
 
 
 # -- what it does not do
