@@ -78,6 +78,7 @@ def main() -> None:
 @click.option("--diff", is_flag=True, help="Write nothing; print what would change.")
 @click.option("--backend", "backends", metavar="NAMES", help="Of torch,cpu,triton. Default: all.")
 @click.option("--emit", "stage", type=click.Choice(STAGES), help="Print a stage; write nothing.")
+@click.option("--tests", is_flag=True, help="Add a pytest file of its own to each package.")
 @click.option("--prune", is_flag=True, help="Remove what kvgen wrote for policies that are gone.")
 @in_style
 @in_name

@@ -8,20 +8,20 @@ from typing import Any
 
 import jinja2
 
-from kvgen import backends, header, hf_plan
+from kvgen import backends, header, hf_plan, self_test
 from kvgen.backends import File
 from kvgen.ir import Ring, Stateless
 from kvgen.plan import PackagePlan
 from kvgen.spell import model_values, modules, names, natural, policy_values
 
 
-def emit(package: PackagePlan) -> Mapping[str, str]:
-    """{"gemma3/local_cache.py": text}, by path, for a whole package."""
+def emit(package: PackagePlan, tests: bool = False) -> Mapping[str, str]:
+    """{"gemma3/local_cache.py": text}, by path, for a whole package. `tests`: with a test file of its own."""
     program = package.program
     source_name = f"{program.stem}.kv"
     found = {
         file.name: header.stamp(_render(file), source_name, program.formatted, file.comment)
-        for file in _files(package)
+        for file in (*_files(package), *([self_test.file(package)] if tests else []))
     }
     return {f"{program.stem}/{name}": found[name] for name in sorted(found)}
 

@@ -11,9 +11,9 @@ from kvgen.plan import BACKENDS, describe, plan
 from kvgen.show import show
 
 
-def package(program: Program, backends: tuple[str, ...]) -> Package:
+def package(program: Program, backends: tuple[str, ...], tests: bool = False) -> Package:
     planned = plan(program, backends)
-    files = {path.partition("/")[2]: text for path, text in emit(planned).items()}
+    files = {path.partition("/")[2]: text for path, text in emit(planned, tests).items()}
     return Package(program.stem, f"{program.stem}.kv", program.formatted, planned.backends, files)
 
 

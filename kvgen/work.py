@@ -61,6 +61,7 @@ class Compile:
     prune: bool
     stage: str | None
     backends: str | None
+    tests: bool
 
     @property
     def dry(self) -> bool:
@@ -85,7 +86,7 @@ def compile(inputs: Inputs, asked: Compile) -> Outcome:
     if asked.stage is not None:
         texts = (stages.text(asked.stage, *pair, backends) for pair in sound)
         return replace(judged, out="\n".join(texts))
-    packages = tuple(stages.package(program, backends) for _, program in sound)
+    packages = tuple(stages.package(program, backends, asked.tests) for _, program in sound)
     found = outdir.compare(asked.output, packages, inputs.whole)
     if not found.orphans:
         inputs.require_some()
