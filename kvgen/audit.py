@@ -27,6 +27,7 @@ from kvgen.spell import modules, names
 BUDGET = Path(__file__).with_name("audit_budget.json")
 TARGETS = {target.name: target for target in plans.TARGETS}
 VERIFY_COLUMNS = 16
+FIRST_NEEDED = {"append_step", "append_columns", "decode", "merge", "window"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,17 +254,22 @@ def _loop_findings(
 
 
 def seconds_over_budget(figures: list[Figures], budget: dict[str, Any]) -> list[Finding]:
-    """Cold compilation of one policy's inference kernels for one target."""
+    """Cold compilation of what one policy needs before its first answer, for one target.
+
+    Verify is decode once more, compiled when it is first used; gradients are no part of inference.
+    """
     spent: dict[tuple[str, str], float] = {}
     for one in figures:
-        if "gradients" not in one.kernel and one.kernel != "delta":
+        if one.kernel in FIRST_NEEDED:
             key = one.policy, one.target
             spent[key] = spent.get(key, 0.0) + one.seconds
-    limit = budget["compile_seconds"]
+    limits = budget["compile_seconds"]
     return [
-        Finding(policy, "all kernels", target, "seconds to compile", round(seconds, 1), limit)
+        Finding(
+            policy, "all kernels", target, "seconds to compile", round(seconds, 1), limits[target]
+        )
         for (policy, target), seconds in spent.items()
-        if seconds > limit
+        if seconds > limits[target]
     ]
 
 
