@@ -61,3 +61,10 @@ def pool_class(name: str) -> type:
     """The generated class of one policy of the pool."""
     everything = package("kvgen 1\n" + "".join(policy_text(*item) for item in POOL.items()))
     return getattr(everything, f"{name}Cache")
+
+
+def open_capacity(clauses: str) -> dict[str, int]:
+    """The constructor's `capacity`, where these clauses leave it open."""
+    words = clauses.split()
+    fixed = "fixed" in words and words[words.index("fixed") + 1 :][:1] != ["40"]
+    return {"capacity": 37} if fixed else {}

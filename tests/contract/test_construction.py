@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from tests.contract.harness import DEVICE, DTYPES, Pair, make_cache, package, program_text, refused
+from tests.contract.policies import POOL, open_capacity, pool_class
 
 RING = "window 4 storage ring slack 2 padding left right"
 
@@ -127,6 +128,26 @@ def test_masks_of_different_policies_can_be_shared(backend):
         pair.prefill([4, 2], splits=[3, 2])
         pair.decode()
         pair.window(3)
+
+
+def test_masks_of_all_policies_can_be_shared(backend):
+    """What one builds is never mistaken for what another needs."""
+    pairs, masks = [], None
+    for name, clauses in POOL.items():
+        if "padding left right" in clauses:
+            pair = Pair(clauses, 2, backend=backend, cls=pool_class(name), **open_capacity(clauses))
+            options = {**pair.options, "masks": masks, "device": DEVICE}
+            pair.cache = pair.cls(2, backend=backend, **options)
+            masks = pair.cache.masks
+            pairs.append(pair)
+    for step in ("prefill", "decode", "window", "decode", "long"):
+        for pair in pairs:
+            if step == "prefill":
+                pair.prefill([7, 3], [0, 2], [4, 5])
+            elif step == "decode":
+                pair.decode()
+            else:
+                pair.window(3 if step == "window" else 9)
 
 
 def test_positions(backend):

@@ -378,3 +378,52 @@ def test_a_stateless_model(backend):
         lambda: type(made).merge_rows([made, made]),
     ):
         assert "stateless" in str(refused(call, RuntimeError))
+
+
+UNEVEN = (
+    "kvgen 1\n"
+    + policy_text("Any", "window 4 padding left right")
+    + policy_text("Right", "window full padding right")
+    + policy_text("Off", "window full trim off padding right")
+    + "model Uneven { layers 2 repeat Any, Right }\n"
+    + "model Kept { layers 2 repeat Any, Off }\n"
+)
+
+
+def test_all_layers_are_asked_before_one_is_changed(backend):
+    model = package(UNEVEN).UnevenCaches(2, backend=backend, device=DEVICE)
+    k = torch.zeros(2, 1, 3, 8, device=DEVICE)
+    for layer in model.layers:
+        layer.append_window(k, k)
+    state = model.state_dict()
+    refused(
+        lambda: model.prepare_prefill([1, 1], [0, 1])
+    )  # the second layer allows no left padding
+    model.layers[0].clone()  # refused in a prepared prefill
+    model.layers[1].prepare_prefill([1, 2])
+    for call in (
+        lambda: model.trim(1),
+        lambda: model.filter_rows([0]),
+        lambda: model.prepare_prefill([1, 1]),
+        lambda: model.load_state_dict(state),
+        lambda: model.extract_row(0),
+        lambda: model.clone(),
+    ):
+        refused(call, RuntimeError)
+        assert all(layer.offsets == (3, 3) and layer.batch_size == 2 for layer in model.layers)
+    assert model.is_trimmable(0) and not model.is_trimmable(1)
+    model.finalize_prefill()
+    model.trim(1)
+    assert all(layer.offsets == (2, 2) for layer in model.layers)
+
+
+def test_a_layer_that_gives_nothing_back_keeps_the_others(backend):
+    model = package(UNEVEN).KeptCaches(1, backend=backend, device=DEVICE)
+    k = torch.zeros(1, 1, 3, 8, device=DEVICE)
+    for layer in model.layers:
+        layer.append_window(k, k)
+    assert model.layers[0].is_trimmable(1) and not model.is_trimmable(1)
+    refused(lambda: model.trim(1), RuntimeError)
+    refused(lambda: model.trim(1, bypass=True), RuntimeError)
+    model.trim(0)
+    assert all(layer.offsets == (3,) for layer in model.layers)

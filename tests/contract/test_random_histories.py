@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.contract.harness import BACKENDS, FULL, Pair
-from tests.contract.policies import POOL, pool_class
+from tests.contract.policies import POOL, open_capacity, pool_class
 
 MOST_ROWS = 4
 widths = st.integers(0, 24)
@@ -26,16 +26,8 @@ class Histories(RuleBasedStateMachine):
     )
     def build(self, name, rows, seed):
         clauses = POOL[name]
-        capacity = 37 if "storage fixed" in clauses and "storage fixed 40" not in clauses else None
-        self.pair = Pair(
-            clauses,
-            rows,
-            backend=self.backend,
-            seed=seed,
-            capacity=capacity,
-            hold=5,
-            cls=pool_class(name),
-        )
+        options = {"seed": seed, "hold": 5, "cls": pool_class(name), **open_capacity(clauses)}
+        self.pair = Pair(clauses, rows, backend=self.backend, **options)
         self.spare = None
 
     @property
@@ -151,7 +143,7 @@ class Histories(RuleBasedStateMachine):
 def _machine(backend: str) -> type:
     machine = type(f"Histories_{backend}", (Histories,), {"backend": backend})
     machine.TestCase.settings = settings(
-        max_examples=1500 if FULL else 60,
+        max_examples=1500 if FULL else 100,
         stateful_step_count=40 if FULL else 25,
         deadline=None,
         derandomize=not FULL,

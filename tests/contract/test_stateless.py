@@ -107,7 +107,7 @@ class Forward:
             assert_close(leaf.grad, gradient, self.dtype, name)
 
 
-@pytest.mark.parametrize("width", [1, 2, 5, 6, 17])
+@pytest.mark.parametrize("width", [0, 1, 2, 5, 6, 17])
 def test_gradients(clauses, width, backend):
     Forward(clauses, 2, width, seed=width).compare(make_cache(clauses, 2, backend=backend))
 
@@ -337,6 +337,16 @@ def test_decode_has_no_mask(backend):
     k, q = torch.zeros(2, 1, 1, 8, device=DEVICE), torch.zeros(2, 2, 1, 8, device=DEVICE)
     cache.append_decode(k, k).attend(q)
     assert cache.masks.builds == 0
+
+
+def test_masks_of_all_policies_can_be_shared(backend):
+    made = package(program_text({f"P{i}": clauses for i, clauses in enumerate(POLICIES.values())}))
+    masks = made.P0Cache(2, backend=backend, device=DEVICE).masks
+    for width, lengths in ((9, [3, 9]), (9, None), (3, None), (9, [9, 2])):
+        for i, clauses in enumerate(POLICIES.values()):
+            options = {"backend": backend, "device": DEVICE, "masks": masks, "row_lengths": lengths}
+            cache = getattr(made, f"P{i}Cache")(2, **options)
+            Forward(clauses, 2, width, lengths).compare(cache)
 
 
 # -- what it does not do
