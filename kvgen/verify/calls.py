@@ -61,7 +61,7 @@ class Extract:
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """merge_rows with a cache of one row that was appended two tokens"""
+    """merge_rows with a cache of one row that was appended two tokens, or one where no two fit"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,7 @@ def _ring(policy: CachePolicy, storage: Ring) -> Iterator[Fact]:
     slots = ring + policy.retention.sink_tokens
     yield Fact(
         f"{token * slots:,} bytes a row, for ever",
-        f"{slots:,} slots of {token:,} bytes; {token * ring:,} more at most while columns wait beside the ring",
+        f"{_slots(slots)} of {token:,} bytes; {token * ring:,} more at most while columns wait beside the ring",
         model.capacity(policy) == slots,
     )
 
@@ -84,6 +84,10 @@ def _apart(policy: CachePolicy, ring: int) -> bool:
     return len(set(slots)) == len(slots) and again and own and min(slots) >= sinks
 
 
+def _slots(count: int) -> str:
+    return "one slot" if count == 1 else f"{count:,} slots"
+
+
 def _least(policy: CachePolicy, back: int, ring: int) -> Fact:
     """A verify window of the declared bypass and the token before it is written in place: that is what needs most."""
     bypass, sinks = policy.trim.bypass_tokens, policy.retention.sink_tokens
@@ -92,7 +96,11 @@ def _least(policy: CachePolicy, back: int, ring: int) -> Fact:
     parts += f", {sinks:,} sinks" * (sinks > 0)
     more = slots - needed
     if more == 0:
-        claim = f"{slots:,} slots are the least that keep the promises"
+        claim = (
+            f"{_slots(slots)} are the least that keep the promises"
+            if slots > 1
+            else "one slot is the least that keeps the promises"
+        )
         because = (
             f"{parts}; with one less, the first query of an append would miss its oldest token"
         )
@@ -155,8 +163,10 @@ def _linear(policy: CachePolicy) -> Iterator[Fact]:
     if isinstance(policy.storage, Fixed) and policy.storage.slots is not None:
         slots = policy.storage.slots
         yield Fact(
-            f"{token * slots:,} bytes a row, for ever", f"{slots:,} slots of {token:,} bytes", True
+            f"{token * slots:,} bytes a row, for ever", f"{_slots(slots)} of {token:,} bytes", True
         )
+    elif isinstance(policy.storage, Fixed):
+        yield Fact(f"{token:,} bytes a slot", "as many slots a row as `capacity` says", True)
     else:
         yield Fact(
             f"{token:,} bytes a token",

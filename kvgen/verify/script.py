@@ -185,7 +185,7 @@ class _Script:
     def merge(self) -> Iterator[str]:
         number = self.merges + 1
         yield "spare = Cache(1, **OPTIONS)"
-        yield f"ks{number}, vs{number} = tokens(1, 2)"
+        yield f"ks{number}, vs{number} = tokens(1, {self.subject.merged_tokens})"
         yield f"spare.append_window(ks{number}, vs{number})"
         yield "cache = Cache.merge_rows([cache, spare])"
 
@@ -227,7 +227,9 @@ class _Script:
             case Merge():
                 spare = self.new_judge(1)
                 number = self.merges + 1
-                spare.append_window([[f"{{}}s{number}[0, :, {i}]" for i in range(2)]])
+                spare.append_window(
+                    [[f"{{}}s{number}[0, :, {i}]" for i in range(self.subject.merged_tokens)]]
+                )
                 merged = ReferenceCache.merge_rows([judge, spare])
                 self.merges = number
                 return merged

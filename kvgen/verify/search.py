@@ -160,7 +160,7 @@ class Random:
 
     def _prefill(self, choose: random.Random, session: Session) -> Iterator[Call]:
         padding, rows = session.policy.padding, session.rows
-        width = choose.choice(self.widths[1:])
+        width = choose.choice(self.widths[1:] or self.widths)
         left = tuple(choose.randint(0, min(3, width)) if padding.left else 0 for _ in range(rows))
         lengths = tuple(
             choose.randint(max(0, width - pad - 3), width - pad) if padding.right else width - pad

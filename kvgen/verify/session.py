@@ -155,9 +155,9 @@ class Session:
         raise Mismatch(Wrong("accepted", f"{self.path[-1]} must be refused: {error}"))
 
     def _merged(self, side: Any) -> Any:
-        """With one row of two tokens, of the kind of `side`; the judge is asked first."""
+        """With one row of a few tokens, of the kind of `side`; the judge is asked first."""
         if side is self.judge:
-            k, v, columns = self._tokens(1, 2)
+            k, v, columns = self._tokens(1, self.subject.merged_tokens)
             self.spare = self.subject.new_cache(1)
             self.spare.append_window(k, v)
             spare = ReferenceCache(self.policy, 1, self.subject.capacity)

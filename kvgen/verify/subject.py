@@ -15,7 +15,7 @@ from kvgen.spell import class_name
 SMALL = 3  # what a query sees in the exhaustive walk
 LARGE = 8192  # what it sees at most at true size: beyond, the computations are too long
 MUCH = 1024  # of what a query sees, from which on fewer heads must do
-OPEN_CAPACITY = 40  # of `storage fixed` without a number
+ROOM = 40  # slots of `storage fixed` without a number, beside twice what a query sees
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +31,15 @@ class Subject:
     @property
     def capacity(self) -> int | None:
         """For the constructor, where the policy leaves it open."""
-        storage = self.policy.storage
-        return OPEN_CAPACITY if isinstance(storage, Fixed) and storage.slots is None else None
+        storage, reach = self.policy.storage, model.reach(self.policy.retention) or 0
+        if not isinstance(storage, Fixed) or storage.slots is not None:
+            return None
+        return ROOM + 2 * reach
+
+    @property
+    def merged_tokens(self) -> int:
+        """Of the row that a merge adds."""
+        return min(2, model.capacity(self.policy) or 2)
 
     @property
     def device(self) -> str:

@@ -62,7 +62,7 @@ class Trial:
         search = Random(self.small, clock, _SMALL_MOVES, self.seed)
         if (failure := _searched(lambda: search.run(_ENDLESS))) is not None:
             return self.failed(failure, "a random sequence of calls goes wrong")
-        count = f"{search.sequences:,} random sequences of up to {_SMALL_MOVES} moves"
+        count = _sequences(search.sequences, _SMALL_MOVES)
         return self.passed_test(f"{count}, {search.reads:,} reads", search.sequences, False)
 
     def walk(self) -> Tested:
@@ -84,7 +84,7 @@ class Trial:
         search = Random(self.true, self.clock("true", "true size"), _TRUE_MOVES, self.seed)
         if (failure := _searched(lambda: search.run(_ENDLESS))) is not None:
             return self.failed(failure, "a random sequence of calls at true size goes wrong")
-        count = f"{search.sequences:,} random sequences of up to {_TRUE_MOVES} moves"
+        count = _sequences(search.sequences, _TRUE_MOVES)
         size = f"at true size: {self.true.scale}; largest error {search.largest_error:.0%} of what is allowed"
         reads = f"{search.reads:,} reads against float64"
         return Tested(self.backend, size, f"{count}, {reads}", search.sequences, False)
@@ -94,7 +94,10 @@ class Trial:
 
     def failed(self, failure: Failure, count: str) -> Tested:
         short = shrunk(failure, SHRINKING)
-        words = f"{len(short.calls)} calls show it; the policy here: {short.subject.scale}"
+        calls = (
+            "one call shows it" if len(short.calls) == 1 else f"{len(short.calls)} calls show it"
+        )
+        words = f"{calls}; the policy here: {short.subject.scale}"
         return Tested(self.backend, words, count, 1, False, str(short), script(short, self.name))
 
     # -- stateless
@@ -134,6 +137,11 @@ def _searched(search: Callable[[], None]) -> Failure | None:
     except Failure as failure:
         return failure
     return None
+
+
+def _sequences(count: int, moves: int) -> str:
+    sequences = "one random sequence" if count == 1 else f"{count:,} random sequences"
+    return f"{sequences} of up to {moves} moves"
 
 
 def _small_words(subject: Subject) -> str:

@@ -62,9 +62,8 @@ def test_needs_nothing_of_kvgen(vendored):
     assert imported == {"__future__", "dataclasses", "typing", "pytest", "torch", None}
 
 
-@pytest.mark.parametrize("mode", ["prepend", "importlib"])
-def test_passes(vendored, mode):
-    found = run(vendored, f"--import-mode={mode}")
+def test_passes(vendored):
+    found = run(vendored, "--import-mode=importlib")
     assert found.returncode == 0, found.stdout
     assert "passed" in found.stdout and "4 skipped" in found.stdout
 
@@ -74,7 +73,7 @@ def test_finds_a_fault(vendored, tmp_path):
     shutil.copytree(vendored, faulty)
     module = faulty / "caches" / "ring_policy.py"
     module.write_text(module.read_text().replace("q - k < WINDOW", "q - k <= WINDOW"))
-    found = run(faulty)
+    found = run(faulty, "--import-mode=prepend")
     assert found.returncode == 1 and "RingCache" in found.stdout
 
 
