@@ -27,10 +27,10 @@ class Kind(Enum):
 
 def seen_as(policy: CachePolicy) -> Kind:
     """The kind of a token that is seen, sinks aside."""
-    retention = policy.retention
-    if retention.window_tokens is not None:
-        return Kind.WINDOW
-    return Kind.FULL if retention.chunk_tokens is None else Kind.CHUNK
+    window, chunk = policy.retention.window_tokens, policy.retention.chunk_tokens
+    if chunk is not None and (window is None or chunk <= window):
+        return Kind.CHUNK  # the nearer limit
+    return Kind.FULL if window is None else Kind.WINDOW
 
 
 def of_pair(policy: CachePolicy, query: int, key: int) -> Kind:

@@ -12,7 +12,7 @@ from kvgen import model
 from kvgen.draw.kinds import Kind, of_token
 from kvgen.ir import CachePolicy, Ring
 
-LINEAR_SLOTS = 16  # shown of storage that grows
+LINEAR_SLOTS = 12  # shown of storage that grows
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +73,7 @@ class _Life:
 
     def prefill(self) -> Iterator[Step]:
         """As many columns as wait beside a ring, or as show a few free slots."""
-        columns = max(2, (self.ring or self.shown - 8) - 1)
-        if self.ring:
-            columns = min(columns, self.shown - 1)
+        columns = max(1, min(self.ring, self.shown - 1) - 1) if self.ring else self.shown // 2 - 1
         short = max(1, columns - max(1, columns // 4))
         padding = self.policy.padding
         sizes = [columns, short if padding.left or padding.right else columns]
@@ -85,7 +83,7 @@ class _Life:
         words = f"B's {'left' if left else 'right'} padding has no slot" if short < columns else ""
         if sizes[0] == sizes[1]:
             words = "one column is one token"
-        yield self.step(f"append_window({columns} columns)", self.where(columns, words))
+        yield self.step(_window(columns), self.where(columns, words))
 
     def decode(self, times: int) -> Iterator[Step]:
         for _ in range(times):
@@ -107,9 +105,7 @@ class _Life:
         columns = draft + 1
         for row in self.rows:
             self.append(row, columns, columns, 0, prepared=False)
-        yield self.step(
-            f"append_window({columns} columns)", self.where(columns, f"a draft of {draft}")
-        )
+        yield self.step(_window(columns), self.where(columns, f"a draft of {draft}"))
         if all(model.trimmable(self.policy, row.state, draft) for row in self.rows):
             yield self.trim(draft, "exact: nothing the next query sees was lost")
         yield from self.decode(1)
@@ -122,7 +118,7 @@ class _Life:
             return
         for row in self.rows:
             self.append(row, columns, columns, 0, prepared=False)
-        yield self.step(f"append_window({columns} columns)", self.where(columns, ""))
+        yield self.step(_window(columns), self.where(columns, ""))
         back = columns - 1
         if all(model.trimmable(self.policy, row.state, back) for row in self.rows):
             yield self.trim(back, "nothing was overwritten yet")
@@ -193,3 +189,7 @@ def _ring(policy: CachePolicy) -> int | None:
     if isinstance(policy.storage, Ring):
         return model.ring_slots(policy.retention, policy.storage)
     return None
+
+
+def _window(columns: int) -> str:
+    return "append_window(1 column)" if columns == 1 else f"append_window({columns} columns)"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
-from kvgen import model
 from kvgen.draw.kinds import Kind, seen_as
 from kvgen.draw.picture import LONG_ROW, Cell, Picture
 from kvgen.draw.shapes import frame, line, num, rect, text
 from kvgen.draw.style import fill, fill_of, text_on, tint_of
 from kvgen.draw.units import bytes_text, times_less
+from kvgen.ir import Ring
 
 CELL = 16
 THIN = 0.45  # how much of its colour a token has that is not the newest
@@ -74,7 +74,11 @@ def storage(picture: Picture, x: float, y: float, width: float) -> Iterator[str]
     right = x + cell * len(rows[0])
     yield from title(x, y - 20, "What the cache holds", "slot →", max(right, x + 270))
     yield text(x - 8, y + 12, "after 0", 11, "mono soft end")
-    yield text(x - 8, y + len(rows) * CELL - 4, str(len(rows) - 1), 11, "mono soft end")
+    if len(rows) > 1:
+        end = y + len(rows) * CELL
+        yield text(x - 8, end - 4, str(len(rows) - 1), 11, "mono soft end")
+    if len(rows) < len(picture.sight):
+        yield text(x, y + len(rows) * CELL + 20, "full: one more token is an error", 12, "soft")
     mark = min(marked(picture), len(rows) - 1)
     for t, row in enumerate(rows):
         yield from _cells(row, x, y + t * CELL, cell, CELL)
@@ -135,6 +139,7 @@ def _strip(cells: Sequence[Cell], x: float, y: float, width: float, height: floa
 
 STEP = 36
 LABEL = 292
+NARROW = 90  # room for a strip's heading
 
 
 def life(picture: Picture, x: float, y: float, width: float) -> Iterator[str]:
@@ -144,7 +149,7 @@ def life(picture: Picture, x: float, y: float, width: float) -> Iterator[str]:
     gap, between = (10 if beside else 0), 34
     cell = min(20, ((width - LABEL - between) / 2 - gap) / (slots + beside))
     strip = cell * (slots + beside) + gap
-    starts = (x + LABEL, x + LABEL + strip + between)
+    starts = (x + LABEL, x + LABEL + max(strip, NARROW) + between)
     yield from title(x, y - 34, "A batch of two rows, call by call")
     for name, at in zip("AB", starts, strict=True):
         yield text(at, y - 10, f"row {name}: slots", 12, "soft")
@@ -213,18 +218,20 @@ def _row_cost(picture: Picture, x: float, y: float) -> Iterator[str]:
         x, y + 14, "all", found.whole, ((fill_of(Kind.PAST_WINDOW), found.whole),), found.whole
     )
     yield from _bar(x, y + 46, "this", found.long_row, ((main, found.long_row),), found.whole)
-    yield text(x + 46, y + 90, _row_words(picture), 11.5, "soft")
+    yield text(x, y + 92, _row_words(picture), 11.5, "soft")
 
 
 def _row_words(picture: Picture) -> str:
     found = picture.cost
     if found.slots is None:
         return "it grows with the row"
-    if found.slots >= LONG_ROW:
-        return f"{found.slots:,} slots, allocated once"
-    less = times_less(found.whole, found.long_row)
-    wraps = model.reach(picture.declared.retention) is not None and picture.cost.slots
-    return f"{less} less: {found.slots:,} slots" + (" for any length" if wraps else "")
+    slots = "one slot" if found.slots == 1 else f"{found.slots:,} slots"
+    if not isinstance(picture.declared.storage, Ring):
+        return f"{slots}, and no more tokens than that"
+    less = (
+        f"{times_less(found.whole, found.long_row)} less: " if found.whole > found.long_row else ""
+    )
+    return f"{less}{slots} for any length"
 
 
 def _bar(

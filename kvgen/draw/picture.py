@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from kvgen import model
 from kvgen.draw.kinds import Kind, of_pair, of_token, seen_as
-from kvgen.draw.life import Cell, Step, life
+from kvgen.draw.life import LINEAR_SLOTS, Cell, Step, life
 from kvgen.ir import CachePolicy, Contiguous, DType, Fixed, Origin, Program, Ring, Stateless
 from kvgen.scale import Scaled, scaled
 
@@ -43,7 +43,8 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """`sight[query][key]`; `storage[t]`: the slots once position t was appended, as its query sees them."""
+    """`sight[query][key]`; `storage[t]`: the slots once position t was appended, as its query sees them;
+    as many as there are until fixed storage is full."""
 
     declared: CachePolicy
     scaled: Scaled
@@ -72,13 +73,11 @@ def picture(program: Program, policy: CachePolicy, positions: int, reach: int) -
     small = scaled(policy, reach, LEAST)
     stored = not isinstance(policy.storage, Stateless)
     shown = small.policy
-    if isinstance(shown.storage, Fixed):
-        positions = min(positions, shown.storage.slots or positions)
     sight = tuple(
         tuple(of_pair(shown, query, key) for key in range(positions)) for query in range(positions)
     )
     storage = tuple(_storage(shown, positions)) if stored else ()
-    steps = life(_roomy(shown)) if stored else ()
+    steps = life(_roomy(shown)) if stored and not _cramped(shown) else ()
     return Picture(
         declared=policy,
         scaled=small,
@@ -96,8 +95,17 @@ def _roomy(policy: CachePolicy) -> CachePolicy:
     return policy if isinstance(policy.storage, Ring) else replace(policy, storage=Contiguous())
 
 
+def _cramped(policy: CachePolicy) -> bool:
+    """Fixed storage with too few slots for a dozen calls."""
+    slots = policy.storage.slots if isinstance(policy.storage, Fixed) else None
+    return slots is not None and slots < LINEAR_SLOTS
+
+
 def _storage(policy: CachePolicy, positions: int) -> Iterator[tuple[Cell, ...]]:
+    """Fixed storage ends where it is full."""
     slots = model.capacity(policy) or positions
+    if isinstance(policy.storage, Fixed):
+        slots = positions = min(slots, positions)
     for query in range(positions):
         held = (model.held_in_slot(policy, slot, query + 1) for slot in range(slots))
         yield tuple(

@@ -63,7 +63,9 @@ def _panels(picture: Picture) -> Iterator[str]:
     yield f"      {'what each query sees, key →':<{width}}    {holds}"
     for query, row in enumerate(picture.sight):
         sight = "".join(_SIGHT[kind] for kind in row)
-        held = _cells(picture.storage[query]) if picture.storage else ""
+        held = _cells(picture.storage[query]) if query < len(picture.storage) else ""
+        if picture.storage and query == len(picture.storage):
+            held = "full: one more token is an error"
         yield f"  {query:>2}  {sight:<{width}}    {held}"
 
 

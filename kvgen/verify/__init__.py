@@ -50,7 +50,7 @@ def verify_policy(
         share = _part(tell, number / len(runnable), 1 / len(runnable))
         name = f"policy {policy.name} of {program.stem}.kv"
         tests += Trial(policy, backend, name, seconds / len(runnable), share, seed).tests()
-    untested = (*missing, *_never_tested(policy))
+    untested = (*missing, *_never_tested(program, policy))
     place = f"{program.stem}.kv:{policy.line}"
     return PolicyReport(policy.name, place, facts_of(policy), tuple(tests), untested)
 
@@ -70,7 +70,10 @@ def _runnable(policy: CachePolicy, asked: tuple[str, ...] | None) -> tuple[list[
     return found, missing
 
 
-def _never_tested(policy: CachePolicy) -> Iterator[str]:
+def _never_tested(program: Program, policy: CachePolicy) -> Iterator[str]:
+    for declared in program.models:
+        if any(entry.policy == policy.name for entry in declared.repeat):
+            yield f"model {declared.name}: its layers together, only a cache alone"
     yield "other machines and devices than this one's"
     if policy.heads.kv > 2 or policy.heads.group > 4:
         yield "all heads at once: a few were, and heads do not know of each other"

@@ -89,11 +89,13 @@ def _slots(count: int) -> str:
 
 
 def _least(policy: CachePolicy, back: int, ring: int) -> Fact:
-    """A verify window of the declared bypass and the token before it is written in place: that is what needs most."""
+    """A draft of the declared bypass and the token before it are written in place: that is what needs most slots."""
     bypass, sinks = policy.trim.bypass_tokens, policy.retention.sink_tokens
     needed, slots = back + bypass + 1 + sinks, ring + sinks
-    parts = f"{back + 1:,} that a query sees" + f", {bypass:,} for the bypass" * (bypass > 0)
-    parts += f", {sinks:,} sinks" * (sinks > 0)
+    parts = f"{back + 1:,} that a query sees" + f", {sinks:,} sinks" * (sinks > 0)
+    parts += f", {bypass:,} to verify a draft of as many and the token before it in place" * (
+        bypass > 0
+    )
     more = slots - needed
     if more == 0:
         claim = (
@@ -101,9 +103,7 @@ def _least(policy: CachePolicy, back: int, ring: int) -> Fact:
             if slots > 1
             else "one slot is the least that keeps the promises"
         )
-        because = (
-            f"{parts}; with one less, the first query of an append would miss its oldest token"
-        )
+        because = f"{parts}; with one less, the first query of these would miss its oldest token"
     else:
         claim = f"{slots:,} slots are {more:,} more than the promises need"
         because = (
