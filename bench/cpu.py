@@ -72,17 +72,17 @@ class Result:
     gemm: list[float] = field(default_factory=list)
 
     def over(self, other: str, ours: str = "kvgen") -> list[float]:
-        return [a / b for a, b in zip(self.seconds[other], self.seconds[ours])]
+        return [a / b for a, b in zip(self.seconds[other], self.seconds[ours], strict=True)]
 
     def of_read(self) -> list[float]:
-        return [self.bytes / t / r for t, r in zip(self.seconds["kvgen"], self.read)]
+        return [self.bytes / t / r for t, r in zip(self.seconds["kvgen"], self.read, strict=True)]
 
     def of_gemm(self) -> list[float]:
-        return [self.flops / t / g for t, g in zip(self.seconds["kvgen"], self.gemm)]
+        return [self.flops / t / g for t, g in zip(self.seconds["kvgen"], self.gemm, strict=True)]
 
     def over_bound(self) -> list[float]:
         """Time over what reading and multiplying take at least."""
-        turns = zip(self.seconds["kvgen"], self.read, self.gemm)
+        turns = zip(self.seconds["kvgen"], self.read, self.gemm, strict=True)
         return [t / max(self.bytes / r, self.flops / g) for t, r, g in turns]
 
 
@@ -115,7 +115,9 @@ def best_of(repeats: int, call: Callable[[], Any]) -> float:
     return min(timed(call) for _ in range(repeats))
 
 
-def turns(result: Result, machine: Machine, contenders: dict[str, Callable[[], float]], count: int) -> Result:
+def turns(
+    result: Result, machine: Machine, contenders: dict[str, Callable[[], float]], count: int
+) -> Result:
     """Each contender gives its seconds; the first turn warms up and is forgotten."""
     for turn in range(count + 1):
         read, gemm = machine.read(), machine.gemm()
@@ -163,7 +165,11 @@ def step_dynamic(case: Case, k: Any, v: Any, q: Any) -> tuple[Any, Callable[[Any
     """transformers' growing cache, with the attention its models call."""
     from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
-    layer = DynamicLayer() if case.window is None else DynamicSlidingWindowLayer(sliding_window=case.window)
+    layer = (
+        DynamicLayer()
+        if case.window is None
+        else DynamicSlidingWindowLayer(sliding_window=case.window)
+    )
     layer.update(*tokens(case, case.context))
     return layer, lambda layer: attend_transformers(case, q, *layer.update(k, v)[:2])
 
@@ -181,7 +187,9 @@ def step_static(case: Case, k: Any, v: Any, q: Any) -> tuple[Any, Callable[[Any]
 def attend_transformers(case: Case, q: Any, k: Any, v: Any, mask: Any = None) -> Any:
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-    module = SimpleNamespace(num_key_value_groups=case.query // case.kv, is_causal=True, training=False)
+    module = SimpleNamespace(
+        num_key_value_groups=case.query // case.kv, is_causal=True, training=False
+    )
     return sdpa_attention_forward(module, q, k, v, mask, scaling=case.dim**-0.5, is_causal=False)
 
 
@@ -211,7 +219,13 @@ def step_flex(case: Case, k: Any, v: Any, q: Any) -> tuple[Any, Callable[[Any], 
     return tokens(case, case.seen), step
 
 
-STEPS = {"kvgen": step_ours, "dynamic": step_dynamic, "static": step_static, "packed": step_packed, "flex": step_flex}
+STEPS = {
+    "kvgen": step_ours,
+    "dynamic": step_dynamic,
+    "static": step_static,
+    "packed": step_packed,
+    "flex": step_flex,
+}
 
 
 # -- tables
@@ -227,7 +241,9 @@ def decode(case: Case, machine: Machine, names: tuple[str, ...], count: int) -> 
     for name in names:
         made = [STEPS[name](case, k, v, q) for _ in range(caches)]
         step = made[0][1]
-        contenders[name] = lambda states=[state for state, _ in made], step=step: mean_step(states, step)
+        contenders[name] = lambda states=[state for state, _ in made], step=step: mean_step(
+            states, step
+        )
     return turns(Result(str(case), case.bytes, case.flops()), machine, contenders, count)
 
 
@@ -247,7 +263,9 @@ def verify(case: Case, machine: Machine, count: int) -> Result:
         k, v = tokens(case, columns)
         q = queries(case, columns)
         name = "kvgen" if columns == 1 else f"{columns} columns"
-        contenders[name] = lambda k=k, v=v, q=q: mean_step(caches, lambda cache: cache.append_window(k, v).attend(q))
+        contenders[name] = lambda k=k, v=v, q=q: mean_step(
+            caches, lambda cache: cache.append_window(k, v).attend(q)
+        )
     return turns(Result(str(case), case.bytes, case.flops()), machine, contenders, count)
 
 
@@ -292,7 +310,9 @@ def latency(case: Case, machine: Machine, names: tuple[str, ...], count: int) ->
     contenders = {}
     for name in names:
         state, step = STEPS[name](case, k, v, q)
-        contenders[name] = lambda state=state, step=step: statistics.median(timed(lambda: step(state)) for _ in range(500))
+        contenders[name] = lambda state=state, step=step: statistics.median(
+            timed(lambda: step(state)) for _ in range(500)
+        )
     return turns(Result(str(case), case.bytes, case.flops()), machine, contenders, count)
 
 
@@ -310,7 +330,12 @@ def show(result: Result, *columns: str) -> None:
         "gemm": lambda: f"of GEMM {spread(result.of_gemm())}",
         "bound": lambda: f"over bound {spread(result.over_bound())}",
     }
-    print(" | ".join([f"{result.name:38}", time_text, *(figures[name]() for name in columns), *others]), flush=True)
+    print(
+        " | ".join(
+            [f"{result.name:38}", time_text, *(figures[name]() for name in columns), *others]
+        ),
+        flush=True,
+    )
 
 
 # -- what is measured
@@ -319,15 +344,21 @@ def show(result: Result, *columns: str) -> None:
 def decode_cases(quick: bool) -> list[Case]:
     shapes = HEADS[:2] if quick else HEADS
     windows = (1024, 4096) if quick else (128, 1024, 4096)
-    cases = [Case(*heads, dtype, w, w + 7) for heads in shapes for dtype in (BF16, F32) for w in windows]
+    cases = [
+        Case(*heads, dtype, w, w + 7) for heads in shapes for dtype in (BF16, F32) for w in windows
+    ]
     return cases + ([] if quick else [Case(*heads, BF16, 4096, 4103, 4) for heads in HEADS[:2]])
 
 
 def run(arguments: argparse.Namespace) -> dict[str, list[Result]]:
     quick, count = arguments.quick, 3 if arguments.quick else 7
     machine = Machine()
-    print(f"{torch.get_num_threads()} threads, torch {torch.__version__}, {torch.backends.cpu.get_cpu_capability()}")
-    print(f"read {machine.read() / 1e9:.1f} GB/s, GEMM {machine.gemm() / 1e9:.0f} GFLOP/s ({WORD[machine.factor.dtype]})")
+    print(
+        f"{torch.get_num_threads()} threads, torch {torch.__version__}, {torch.backends.cpu.get_cpu_capability()}"
+    )
+    print(
+        f"read {machine.read() / 1e9:.1f} GB/s, GEMM {machine.gemm() / 1e9:.0f} GFLOP/s ({WORD[machine.factor.dtype]})"
+    )
     steps = ("kvgen", "dynamic", "static", "packed", *(["flex"] if arguments.flex else []))
     found: dict[str, list[Result]] = {}
 
@@ -343,7 +374,9 @@ def run(arguments: argparse.Namespace) -> dict[str, list[Result]]:
           (decode(case, machine, steps, count) for case in decode_cases(quick)))  # fmt: skip
     table("verify", "verify, cold: times of more columns over one", ("bound",),
           (verify(Case(*heads, BF16, 4096, 4103), machine, count) for heads in HEADS[: 1 if quick else 3]))  # fmt: skip
-    prompts = [(heads, dtype, 4096) for heads in HEADS[: 1 if quick else 4] for dtype in (BF16, F32)]
+    prompts = [
+        (heads, dtype, 4096) for heads in HEADS[: 1 if quick else 4] for dtype in (BF16, F32)
+    ]
     table("prefill", "prefill, window 512", ("gemm",),
           (prefill(Case(*heads, dtype, 512, length), machine, ("kvgen", "banded") if quick else ("kvgen", "masked", "banded"), 2)
            for heads, dtype, length in prompts))  # fmt: skip
@@ -365,14 +398,24 @@ def plot(results: list[Result]) -> str:
         for name, seconds in result.seconds.items():
             line = f"{name}, {'all tokens' if window == 'full' else f'window {window}'}"
             series.setdefault(line, []).append((context, statistics.median(seconds) * 1e3))
-    return lines_svg(series, "Decode step, 32/8 heads of 128, bf16", "tokens before the step", "milliseconds")
+    return lines_svg(
+        series, "Decode step, 32/8 heads of 128, bf16", "tokens before the step", "milliseconds"
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true", help="fewer shapes and turns")
-    parser.add_argument("--flex", action="store_true", help="compiled flex attention too; it compiles for minutes")
-    parser.add_argument("--only", type=lambda text: text.split(","), default=["decode", "verify", "prefill", "latency", "context"])
+    parser.add_argument(
+        "--flex", action="store_true", help="compiled flex attention too; it compiles for minutes"
+    )
+    parser.add_argument(
+        "--only",
+        type=lambda text: text.split(","),
+        default=["decode", "verify", "prefill", "latency", "context"],
+    )
     parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results")
     arguments = parser.parse_args()
     found = run(arguments)

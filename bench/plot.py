@@ -6,7 +6,16 @@ import math
 from html import escape
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 900, 480, 70, 250, 50, 60
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#F0E442", "#777777")  # Okabe and Ito's
+COLOURS = (
+    "#0072B2",
+    "#D55E00",
+    "#009E73",
+    "#CC79A7",
+    "#56B4E9",
+    "#E69F00",
+    "#F0E442",
+    "#777777",
+)  # Okabe and Ito's
 
 STYLE = """<style>
 text { font: 13px sans-serif; fill: #222; } line, path { stroke-width: 1; } .grid { stroke: #ccc; }
@@ -14,17 +23,31 @@ text { font: 13px sans-serif; fill: #222; } line, path { stroke-width: 1; } .gri
 </style>"""
 
 
-def lines_svg(series: dict[str, list[tuple[float, float]]], title: str, across: str, up: str) -> str:
+def lines_svg(
+    series: dict[str, list[tuple[float, float]]], title: str, across: str, up: str
+) -> str:
     """A line for each series of (x, y), all above 0."""
     points = [point for line in series.values() for point in line]
     x_axis = Axis(min(x for x, _ in points), max(x for x, _ in points), LEFT, WIDTH - RIGHT)
     y_axis = Axis(min(y for _, y in points), max(y for _, y in points), HEIGHT - BOTTOM, TOP)
     parts = [f'<text x="{LEFT}" y="28" font-weight="bold">{escape(title)}</text>']
-    parts += [grid_line(x_axis.at(x), TOP, x_axis.at(x), HEIGHT - BOTTOM) for x in sorted({x for x, _ in points})]
-    parts += [label(x_axis.at(x), HEIGHT - BOTTOM + 20, f"{x:g}", "middle") for x in sorted({x for x, _ in points})]
+    parts += [
+        grid_line(x_axis.at(x), TOP, x_axis.at(x), HEIGHT - BOTTOM)
+        for x in sorted({x for x, _ in points})
+    ]
+    parts += [
+        label(x_axis.at(x), HEIGHT - BOTTOM + 20, f"{x:g}", "middle")
+        for x in sorted({x for x, _ in points})
+    ]
     for y in y_axis.powers():
-        parts += [grid_line(LEFT, y_axis.at(y), WIDTH - RIGHT, y_axis.at(y)), label(LEFT - 8, y_axis.at(y) + 4, f"{y:g}", "end")]
-    parts += [label((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 15, across, "middle"), label(LEFT, TOP - 6, up, "start")]
+        parts += [
+            grid_line(LEFT, y_axis.at(y), WIDTH - RIGHT, y_axis.at(y)),
+            label(LEFT - 8, y_axis.at(y) + 4, f"{y:g}", "end"),
+        ]
+    parts += [
+        label((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 15, across, "middle"),
+        label(LEFT, TOP - 6, up, "start"),
+    ]
     for index, (name, line) in enumerate(sorted(series.items(), key=lambda item: -item[1][-1][1])):
         parts += drawn(name, line, index, x_axis, y_axis)
     body = "\n".join(parts)
@@ -45,8 +68,13 @@ class Axis:
         return [10.0**n for n in range(math.ceil(self.low), math.floor(self.high) + 1)]
 
 
-def drawn(name: str, line: list[tuple[float, float]], index: int, x_axis: Axis, y_axis: Axis) -> list[str]:
-    colour, dashes = COLOURS[index % len(COLOURS)], "" if name.startswith("kvgen") else ' stroke-dasharray="6 4"'
+def drawn(
+    name: str, line: list[tuple[float, float]], index: int, x_axis: Axis, y_axis: Axis
+) -> list[str]:
+    colour, dashes = (
+        COLOURS[index % len(COLOURS)],
+        "" if name.startswith("kvgen") else ' stroke-dasharray="6 4"',
+    )
     path = " ".join(f"{x_axis.at(x)},{y_axis.at(y)}" for x, y in line)
     y = TOP + 22 * index
     return [

@@ -181,6 +181,20 @@ def diff(old: str, new: str, style: str) -> NoReturn:
     console.finish(work_diff.diff(inputs.collect([old], None), inputs.collect([new], None), style))
 
 
+@main.command()
+@in_paths
+@click.option("--out", "output", type=to_file, metavar="DIR", help="Default: where packages look.")
+@in_name
+def build(paths: tuple[str, ...], name: str | None, output: Path | None) -> NoReturn:
+    """Compile the C++ kernels ahead of their first use.
+
+    With --out, set KVGEN_CACHE to that folder where they are to be found.
+    """
+    from kvgen import inputs, work_build
+
+    console.finish(work_build.build(inputs.collect(paths, name), work_build.Build(output)))
+
+
 @main.command("list")
 @click.argument("topic", type=click.Choice(TOPICS))
 def list_command(topic: str) -> NoReturn:

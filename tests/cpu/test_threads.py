@@ -35,7 +35,7 @@ def test_bits_do_not_depend_on_threads(dtype, threads):
     alone = answers(dtype)
     for count in (2, 3, 5):
         threads(count)
-        for one, many in zip(alone, answers(dtype)):
+        for one, many in zip(alone, answers(dtype), strict=True):
             assert torch.equal(one, many), count
 
 
@@ -54,14 +54,14 @@ def test_bits_do_not_depend_on_the_batch():
             cache.append_window(k[one], v[one]).attend(q[one]),
             cache.append_window(k1[one], v1[one]).attend(q1[one]),
         ]
-        for a, b in zip(alone, together):
+        for a, b in zip(alone, together, strict=True):
             assert torch.equal(a, b[one])
 
 
 def test_python_threads_on_caches_of_their_own():
     with ThreadPoolExecutor(4) as pool:
         for found in pool.map(lambda _: answers(torch.bfloat16), range(4)):
-            for one, other in zip(found, answers(torch.bfloat16)):
+            for one, other in zip(found, answers(torch.bfloat16), strict=True):
                 assert torch.equal(one, other)
 
 
@@ -71,7 +71,7 @@ def test_python_threads_on_one_read():
     queries = [rig.queries(700) for _ in range(4)]
     wanted = [read.attend(q) for q in queries]
     with ThreadPoolExecutor(4) as pool:
-        for want, got in zip(wanted, pool.map(read.attend, queries)):
+        for want, got in zip(wanted, pool.map(read.attend, queries), strict=True):
             assert torch.equal(want, got)
 
 
