@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from kvgen import model
 from kvgen.backends import File
-from kvgen.ir import CachePolicy, DType, Ring
+from kvgen.ir import CachePolicy, Contiguous, DType, Ring
 from kvgen.plan import PackagePlan
 from kvgen.spell import modules, names
 
@@ -40,6 +40,7 @@ class CpuPlan:
     ring: int | None
     softcap: float | None
     sink_logits: bool
+    keeps_planes: bool
     fewest_splits: int
     decode_queries: tuple[int, ...]
 
@@ -54,7 +55,12 @@ class CpuPlan:
 
 
 def plan(policy: CachePolicy) -> CpuPlan:
-    heads, retention, scores, storage = policy.heads, policy.retention, policy.scores, policy.storage
+    heads, retention, scores, storage = (
+        policy.heads,
+        policy.retention,
+        policy.scores,
+        policy.storage,
+    )
     ring = model.ring_slots(retention, storage) if isinstance(storage, Ring) else None
     name, module = names(policy.name), modules(policy.name)
     return CpuPlan(
@@ -76,6 +82,7 @@ def plan(policy: CachePolicy) -> CpuPlan:
         ring=ring,
         softcap=scores.softcap,
         sink_logits=scores.sink_logits,
+        keeps_planes=not isinstance(storage, Contiguous),
         fewest_splits=1 if heads.kv >= BUSY_HEADS else 4,
         decode_queries=decode_queries(heads.group),
     )
@@ -100,8 +107,14 @@ def files(package: PackagePlan) -> tuple[File, ...]:
     ]
     return (
         *(shared if stored else ()),
-        *(File(f"{values['plan'].module}.cpp", "cpu/kernels.cpp.jinja", values, "//") for values in stored),
-        *(File(f"{values['plan'].module}.py", _module_template(one.stored), values) for one, values in plans),
+        *(
+            File(f"{values['plan'].module}.cpp", "cpu/kernels.cpp.jinja", values, "//")
+            for values in stored
+        ),
+        *(
+            File(f"{values['plan'].module}.py", _module_template(one.stored), values)
+            for one, values in plans
+        ),
     )
 
 
