@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from kvgen import machine_code
-from kvgen.backends import triton as plans
+from kvgen.backends import triton_tiles as plans
 from kvgen.emit import emit
 from kvgen.ir import CachePolicy, Program, Ring, Stateless
 from kvgen.plan import plan
@@ -172,25 +172,31 @@ def _type(argument: str, policy: CachePolicy, parts: bool) -> str:
 # -- compiling
 
 
+def untyped(name: str) -> Any:
+    """A module of triton, which has no types."""
+    return importlib.import_module(name)
+
+
 def compile_job(job: Job) -> Figures:
     """Compile as the JIT would for 16-byte aligned tensors and read the result."""
-    import triton
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
-
+    triton = untyped("triton")
+    gpu_target = untyped("triton.backends.compiler").GPUTarget
+    ast_source = untyped("triton.compiler").ASTSource
     amd = job.target.startswith("gfx")
     options = {name: value for name, value in job.launch.constants.items() if not name.isupper()}
     constants = {name: value for name, value in job.launch.constants.items() if name.isupper()}
     order = job.launch.function.arg_names
     facts = [["tt.divisibility", 16], *([["tt.pointer_range", 32]] if amd else [])]
     pointers = [name for name, kind in job.types.items() if kind.startswith("*")]
-    source = ASTSource(
+    source = ast_source(
         fn=job.launch.function,
         signature=job.types,
         constexprs={(order.index(name),): value for name, value in constants.items()},
         attrs={(order.index(name),): facts for name in pointers},
     )
-    target = GPUTarget("hip", job.target, 64) if amd else GPUTarget("cuda", int(job.target[3:]), 32)
+    target = (
+        gpu_target("hip", job.target, 64) if amd else gpu_target("cuda", int(job.target[3:]), 32)
+    )
     begin = _processor_seconds()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of triton's own making, about its own API
@@ -316,10 +322,10 @@ def audit(
     progress: Callable[[Job], None] = lambda job: None,
 ) -> Report:
     """Compile all kernels of a program for these targets. Minutes of work: `progress` is told each job before it starts."""
-    import triton
-
+    triton = untyped("triton")
     budget = json.loads(BUDGET.read_text(encoding="utf-8"))
-    figures, findings = [], []
+    figures: list[Figures] = []
+    findings: list[Finding] = []
     with tempfile.TemporaryDirectory(prefix="kvgen-audit-") as folder, triton.knobs.cache.scope():
         triton.knobs.cache.dir = str(Path(folder) / "cache")  # cold, so that seconds mean something
         for job in jobs(program, targets, Path(folder)):

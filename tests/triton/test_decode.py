@@ -7,7 +7,7 @@ import torch
 
 from tests.triton.rig import ELEMENTS, Rig, counted_loads
 
-TILE = 32  # keys a step under the interpreter: see INTERPRETER in kvgen/backends/triton.py
+TILE = 32  # keys a step under the interpreter: see INTERPRETER in kvgen/backends/triton_tiles.py
 
 
 def keys_loaded(rig, loads, queries):

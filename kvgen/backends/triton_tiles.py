@@ -1,0 +1,252 @@
+"""Tile sizes of the Triton kernels, by target, head dim and bytes an element, each with its reason.
+
+The figures behind the tables come from `kvgen audit`, which compiles every kernel for every target without a device and
+holds it against kvgen/audit_budget.json.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kvgen import model
+from kvgen.ir import CachePolicy, Fixed, Ring
+
+FARTHEST = 1 << 30  # kernels count positions in 32 bits: a longer window sees everything
+
+
+@dataclass(frozen=True, slots=True)
+class DecodePlan:
+    """Query rows and keys a step, warps, loads in flight.
+
+    `splits` programs share the keys, `split` of them each, or at least as many where storage has no limit.
+    """
+
+    rows: int
+    keys: int
+    warps: int
+    stages: int
+    splits: int
+    split: int
+
+    def __str__(self) -> str:
+        return (
+            f"DecodePlan(rows={self.rows}, keys={self.keys}, warps={self.warps},"
+            f" stages={self.stages}, splits={self.splits}, split={self.split})"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TilePlan:
+    """Query rows and keys a step, warps, loads in flight in the clean loop and in the masked one."""
+
+    rows: int
+    keys: int
+    warps: int
+    stages: int
+    edge_stages: int
+
+    def __str__(self) -> str:
+        return (
+            f"TilePlan(rows={self.rows}, keys={self.keys}, warps={self.warps},"
+            f" stages={self.stages}, edge_stages={self.edge_stages})"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A GPU family, as far as plans differ: shared memory a program, and a chip's multiprocessors and bandwidth."""
+
+    name: str
+    shared_bytes: int
+    multiprocessors: int
+    terabytes_per_second: float
+
+    @property
+    def amd(self) -> bool:
+        return self.name.startswith("gfx")
+
+
+TARGETS = (
+    Target("sm_80", 163 << 10, 108, 2.04),  # A100 80 GB
+    Target("sm_90", 227 << 10, 132, 3.35),  # H100 SXM
+    Target("sm_100", 227 << 10, 148, 8.0),  # B200
+    Target("sm_120", 99 << 10, 170, 1.79),  # RTX 5090; the tiles also fit sm_86 and sm_89
+    Target("gfx942", 64 << 10, 304, 5.3),  # MI300X
+    Target("gfx950", 160 << 10, 256, 8.0),  # MI355X
+)
+INTERPRETER = Target(
+    "interpreter", 1 << 30, 4, 0.0
+)  # small tiles, a few splits: each way through a kernel is short
+
+# By target and largest head dim: (rows, keys, warps, stages) of a decode step on two-byte elements. Bytes in flight decide,
+# as long as three programs fit a multiprocessor; AMD has no asynchronous copies worth a third buffer. More than `rows` heads
+# times columns are shared by several programs: more would spill.
+DECODE_TILES = {
+    "sm_80": {64: (64, 64, 4, 3), 128: (64, 64, 4, 3), 256: (32, 32, 4, 3)},
+    "sm_90": {64: (64, 64, 4, 3), 128: (64, 64, 4, 3), 256: (64, 32, 4, 3)},
+    "sm_100": {64: (64, 64, 4, 3), 128: (64, 64, 4, 3), 256: (64, 32, 4, 3)},
+    "sm_120": {64: (64, 64, 4, 3), 128: (64, 64, 4, 2), 256: (32, 32, 4, 2)},
+    "gfx942": {64: (64, 64, 4, 2), 128: (64, 32, 4, 2), 256: (64, 32, 4, 2)},
+    "gfx950": {64: (64, 64, 4, 2), 128: (64, 64, 4, 2), 256: (64, 32, 4, 2)},
+    "interpreter": {64: (64, 32, 4, 1), 128: (64, 32, 4, 1), 256: (64, 32, 4, 1)},
+}
+
+# The same of a window step: (rows, keys, warps, stages, edge stages), the largest tile that keeps its accumulator, scores
+# and probabilities in registers.
+WINDOW_TILES = {
+    "sm_80": {64: (128, 64, 8, 3, 2), 128: (128, 32, 8, 3, 1), 256: (64, 32, 8, 2, 1)},
+    "sm_90": {64: (128, 128, 8, 3, 2), 128: (128, 64, 8, 3, 2), 256: (128, 32, 8, 3, 1)},
+    "sm_100": {64: (128, 128, 8, 3, 2), 128: (128, 64, 8, 3, 2), 256: (64, 64, 8, 2, 1)},
+    "sm_120": {64: (128, 64, 8, 3, 2), 128: (128, 32, 8, 2, 1), 256: (64, 32, 8, 2, 1)},
+    "gfx942": {64: (128, 64, 4, 1, 1), 128: (128, 32, 8, 1, 1), 256: (64, 16, 8, 1, 1)},
+    "gfx950": {64: (128, 64, 4, 1, 1), 128: (128, 32, 8, 1, 1), 256: (64, 16, 8, 1, 1)},
+    "interpreter": {64: (32, 32, 4, 1, 1), 128: (32, 32, 4, 1, 1), 256: (32, 32, 4, 1, 1)},
+}
+
+# Of four-byte elements, on every target: a window step multiplies in three passes.
+F32_WINDOW_TILES = {64: (64, 32, 4, 1, 1), 128: (32, 32, 4, 1, 1), 256: (16, 16, 4, 1, 1)}
+
+# Gradients of keys and of queries: (rows, keys, warps, stages, edge stages). Two accumulators leave less room.
+KEY_GRADIENT_TILES = {
+    "sm_80": {64: (32, 128, 8, 2, 1), 128: (64, 64, 8, 2, 1), 256: (32, 32, 8, 2, 1)},
+    "sm_90": {64: (32, 128, 8, 2, 1), 128: (32, 64, 8, 2, 1), 256: (32, 32, 8, 2, 1)},
+    "sm_100": {64: (64, 64, 4, 2, 1), 128: (32, 64, 8, 2, 1), 256: (32, 32, 8, 2, 1)},
+    "sm_120": {64: (32, 128, 8, 2, 1), 128: (32, 64, 8, 1, 1), 256: (32, 32, 8, 1, 1)},
+    "gfx942": {64: (32, 64, 4, 1, 1), 128: (16, 64, 4, 1, 1), 256: (16, 32, 4, 1, 1)},
+    "gfx950": {64: (32, 64, 4, 1, 1), 128: (16, 64, 4, 1, 1), 256: (16, 32, 4, 1, 1)},
+    "interpreter": {64: (32, 32, 4, 1, 1), 128: (32, 32, 4, 1, 1), 256: (32, 32, 4, 1, 1)},
+}
+QUERY_GRADIENT_TILES = {
+    "sm_80": {64: (64, 32, 4, 2, 1), 128: (64, 64, 8, 2, 1), 256: (64, 32, 8, 2, 1)},
+    "sm_90": {64: (128, 64, 8, 2, 1), 128: (128, 64, 8, 2, 1), 256: (32, 32, 4, 2, 1)},
+    "sm_100": {64: (128, 64, 8, 2, 1), 128: (128, 64, 8, 2, 1), 256: (64, 32, 8, 2, 1)},
+    "sm_120": {64: (64, 32, 4, 2, 1), 128: (64, 32, 4, 1, 1), 256: (64, 32, 8, 1, 1)},
+    "gfx942": {64: (64, 32, 4, 1, 1), 128: (64, 32, 8, 1, 1), 256: (64, 16, 4, 1, 1)},
+    "gfx950": {64: (64, 32, 4, 1, 1), 128: (64, 32, 8, 1, 1), 256: (64, 16, 4, 1, 1)},
+    "interpreter": {64: (32, 32, 4, 1, 1), 128: (32, 32, 4, 1, 1), 256: (32, 32, 4, 1, 1)},
+}
+
+LEAST_SPLIT_KEYS = 128  # a shorter split spends more on its start and its part than on keys
+MOST_SPLITS = 64  # what `merge` joins at once
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRow:
+    """One line of the emitted table."""
+
+    key: str
+    decode: DecodePlan
+    window: TilePlan
+
+
+@dataclass(frozen=True, slots=True)
+class BackwardRow:
+    """One line of the table of a stateless policy: its three tiled kernels."""
+
+    key: str
+    window: TilePlan
+    key_gradients: TilePlan
+    query_gradients: TilePlan
+
+
+def limits(policy: CachePolicy) -> tuple[int | None, int | None, int]:
+    """Window, chunk and sinks as kernels use them: without the limits that no row can reach."""
+    retention = policy.retention
+    window, chunk = (
+        None if tokens is None or tokens >= FARTHEST else tokens
+        for tokens in (retention.window_tokens, retention.chunk_tokens)
+    )
+    return window, chunk, 0 if window is None else min(retention.sink_tokens, FARTHEST)
+
+
+def block(dim: int) -> int:
+    """Tiles are powers of two, and a matrix instruction wants 16."""
+    return max(16, 1 << (dim - 1).bit_length())
+
+
+def plan_rows(policy: CachePolicy) -> tuple[PlanRow, ...]:
+    rows: list[PlanRow] = []
+    for target in (*TARGETS, INTERPRETER):
+        for size in (2, 4):
+            key = f'("{target.name}", {size})'
+            rows.append(
+                PlanRow(key, decode_plan(policy, target, size), window_plan(policy, target, size))
+            )
+    return tuple(rows)
+
+
+def decode_plan(policy: CachePolicy, target: Target, size: int) -> DecodePlan:
+    """Splits: one wave at batch 1, two programs a multiprocessor; a split is long enough to pay for its part."""
+    rows, keys, warps, stages = fitted(DECODE_TILES[target.name], policy)
+    if size == 4 and target is not INTERPRETER:
+        keys = max(16, keys // 2)
+    least = least_split(policy, target, keys)
+    wanted = min(MOST_SPLITS, -(-2 * target.multiprocessors // policy.heads.kv))
+    most = most_seen(policy)
+    if most is None:
+        return DecodePlan(rows, keys, warps, stages, wanted, least)
+    splits = max(1, min(wanted, most // least))
+    split = up(-(-most // splits), keys)
+    return DecodePlan(rows, keys, warps, stages, -(-most // split), split)
+
+
+def least_split(policy: CachePolicy, target: Target, keys: int) -> int:
+    """Keys that a split reads at least. Its part costs 8 bytes a query head and dim, written and read: a sixteenth of
+    what it reads at 32 keys a head of the group.
+    """
+    if target is INTERPRETER:
+        return 2 * keys
+    return up(max(LEAST_SPLIT_KEYS, 32 * policy.heads.group), keys)
+
+
+def most_seen(policy: CachePolicy) -> int | None:
+    """The slots that splits share: a ring's, or as many as a query can see of linear storage; None: no limit."""
+    storage = policy.storage
+    if isinstance(storage, Ring):
+        return model.ring_slots(policy.retention, storage)
+    known = [
+        n
+        for n in (*limits(policy)[:2], storage.slots if isinstance(storage, Fixed) else None)
+        if n is not None
+    ]
+    return min(known) if known else None
+
+
+def backward_rows(policy: CachePolicy) -> tuple[BackwardRow, ...]:
+    tables = WINDOW_TILES, KEY_GRADIENT_TILES, QUERY_GRADIENT_TILES
+    return tuple(
+        BackwardRow(
+            f'("{target.name}", {size})',
+            *(tile_plan(table, policy, target, size) for table in tables),
+        )
+        for target in (*TARGETS, INTERPRETER)
+        for size in (2, 4)
+    )
+
+
+def window_plan(policy: CachePolicy, target: Target, size: int) -> TilePlan:
+    return tile_plan(WINDOW_TILES, policy, target, size)
+
+
+def tile_plan(
+    table: dict[str, dict[int, tuple[int, ...]]], policy: CachePolicy, target: Target, size: int
+) -> TilePlan:
+    rows, keys, warps, stages, edge_stages = fitted(table[target.name], policy)
+    if size == 4 and target is not INTERPRETER:  # three-pass products hold each operand twice
+        if table is WINDOW_TILES:
+            return TilePlan(*fitted(F32_WINDOW_TILES, policy))
+        rows, keys, stages = max(16, rows // 2), max(16, keys // 2), 1
+    return TilePlan(rows, keys, warps, stages, edge_stages)
+
+
+def fitted(tiles: dict[int, tuple[int, ...]], policy: CachePolicy) -> tuple[int, ...]:
+    """The row of a table for a policy's larger dim; beyond the table keys shrink as dims grow."""
+    dim = max(block(policy.heads.key_dim), block(policy.heads.value_dim))
+    for largest, tile in tiles.items():
+        if dim <= largest:
+            return tile
+    return tiles[256]
+
+
+def up(n: int, multiple: int) -> int:
+    return -(-n // multiple) * multiple
