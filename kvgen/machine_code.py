@@ -5,7 +5,6 @@ SASS comes from the tools in triton's wheel, AMD's assembly from the compiler it
 
 from __future__ import annotations
 
-import importlib
 import re
 import subprocess
 import tempfile
