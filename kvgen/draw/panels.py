@@ -70,8 +70,9 @@ def _grid(x: float, y: float, side: float, at: int) -> Iterator[str]:
 
 def storage(picture: Picture, x: float, y: float, width: float) -> Iterator[str]:
     rows = picture.storage
-    cell = min(24, width / max(1, len(rows[0])))
-    right = x + cell * len(rows[0])
+    slots = len(rows[0])
+    cell = min(24, width / slots)
+    right = x + cell * slots
     yield from title(x, y - 20, "What the cache holds", "slot →", max(right, x + 270))
     yield text(x - 8, y + 12, "after 0", 11, "mono soft end")
     if len(rows) > 1:
@@ -82,7 +83,7 @@ def storage(picture: Picture, x: float, y: float, width: float) -> Iterator[str]
     mark = min(marked(picture), len(rows) - 1)
     for t, row in enumerate(rows):
         yield from _cells(row, x, y + t * CELL, cell, CELL)
-    yield from _ruled(x, y, len(rows[0]), cell, len(rows), CELL)
+    yield from _ruled(x, y, slots, cell, len(rows), CELL)
     for t, row in enumerate(rows):
         yield from _numbers(row, x, y + t * CELL, cell, CELL, only_fresh=t != mark)
     yield frame(x - 4, y + mark * CELL, right - x + 8, CELL, rx=2)

@@ -21,7 +21,7 @@ def test_there_are_enough():
     assert len(FAULTS) >= 30 and len({fault.name for fault in FAULTS}) == len(FAULTS)
 
 
-def found(clauses: str, seconds: float = 30.0):
+def found(clauses: str, seconds: float = 300.0):
     """The failure that a search as `kvgen verify` makes comes to first."""
     policy = program_of(clauses).policies[0]
     subject = small(policy, "torch")
