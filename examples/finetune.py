@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 
 POLICY = Path(__file__).with_name("finetune.kv")
-ROWS, COLUMNS = 6, 256
+ROWS, COLUMNS = 4, 256
 TOLERANCE = 1e-4
 
 
@@ -65,10 +65,10 @@ def build(attention: str):
     torch.manual_seed(0)
     config = MistralConfig(
         vocab_size=256,
-        hidden_size=256,
-        intermediate_size=512,
+        hidden_size=128,
+        intermediate_size=256,
         num_hidden_layers=4,
-        num_attention_heads=8,
+        num_attention_heads=4,
         num_key_value_heads=2,
         head_dim=32,
         sliding_window=64,

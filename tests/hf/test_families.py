@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import shutil
 
@@ -10,7 +11,7 @@ import torch
 
 pytest.importorskip("transformers")
 
-from tests.hf.models import FAMILIES, VOCABULARY, WINDOW, tiny
+from tests.hf.models import FAMILIES, VOCABULARY, WINDOW, load, tiny
 
 PROMPT, LENGTH = 2 * WINDOW + 3, 2 * WINDOW + 3 + 3 * WINDOW
 # Prefill whole, in chunks around the window's size, and column by column; then decode.
@@ -121,8 +122,6 @@ def test_right_padded_rows_are_the_models_own(family):
 
 def test_a_wrong_window_would_be_seen():
     """The models are sensitive enough: a policy that is one position off gives other logits."""
-    from tests.hf.models import load
-
     case = tiny("mistral")
     off = load(case.policy.replace(f"window   {WINDOW}", f"window   {WINDOW + 1}"), "tiny_off")
     ids = torch.randint(3, VOCABULARY, (1, LENGTH))
@@ -133,3 +132,42 @@ def test_a_wrong_window_would_be_seen():
     finally:
         case.model.config.sliding_window -= 1
     assert close(got, want) > 1e-2
+
+
+@pytest.mark.parametrize("family", ["mistral", "gemma2"])
+def test_the_cache_is_of_the_keys_dtype(family):
+    case = tiny(family)
+    half = copy.deepcopy(case.model).to(torch.bfloat16)
+    torch.manual_seed(4)
+    ids = torch.randint(3, VOCABULARY, (2, LENGTH))
+    cache = case.cache()
+    got = with_cache(half, cache, ids, [PROMPT])
+    assert cache.caches.layers[0].dtype is torch.bfloat16
+    assert close(got.float(), reference(half, ids).float()) < 5e-2
+
+
+def test_autocast_computes_and_stores_in_half():
+    case = tiny("mistral")
+    torch.manual_seed(4)
+    ids = torch.randint(3, VOCABULARY, (2, LENGTH))
+    cache = case.cache()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        got = with_cache(case.model, cache, ids, [PROMPT])
+    assert cache.caches.layers[0].dtype is torch.bfloat16
+    assert close(got.float(), reference(case.model, ids)) < 5e-2
+
+
+def test_fixed_storage_is_full_before_anything_is_stored():
+    case = tiny("llama")
+    text = case.policy.replace("storage  contiguous", "storage  fixed")
+    cache = load(text, "tiny_fixed").hf.TinyHFCache(case.model.config, capacity=16, backend="torch")
+    torch.manual_seed(4)
+    ids = torch.randint(3, VOCABULARY, (2, 16))
+    want = reference(case.model, ids)
+    first = with_cache(case.model, cache, ids[:, :10], [10])
+    with pytest.raises(RuntimeError, match="16 slots"):
+        with_cache(case.model, cache, ids, [16])
+    assert cache.get_max_length() == 16
+    assert cache.get_seq_length() == 10
+    rest = with_cache(case.model, cache, ids[:, 10:], [6])
+    assert close(torch.cat([first, rest], 1), want) < 1e-4

@@ -35,8 +35,10 @@ def package():
 PROMPTS = {"one row": [[5, 6, 7]], "ragged rows": [[1, 2, 3], [4] * 40, [5, 6]]}
 
 
-@pytest.mark.parametrize("backend", ["torch", "cpu"])
-@pytest.mark.parametrize("prompts", PROMPTS)
+@pytest.mark.parametrize(
+    ("prompts", "backend"),
+    [("one row", "torch"), ("ragged rows", "torch"), ("ragged rows", "auto")],
+)
 def test_speculative_equals_greedy(package, prompts, backend):
     speculative, own_model = example("speculative"), example("own_model")
     model, draft = speculative.models()
