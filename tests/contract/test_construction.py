@@ -79,11 +79,13 @@ def test_bad_arguments(clauses, backend):
     refused(lambda: cls(1, backend=backend, device=DEVICE, masks=object()), ValueError)
 
 
-def test_properties_are_read_only(backend):
-    """What the policy fixed (window, sinks, chunk, capacity) is a constant of the class."""
-    cache = make_cache(RING, 2, backend=backend)
+@pytest.mark.parametrize(
+    "clauses", [RING, "storage fixed 8", "window 4 storage contiguous", "stateless"]
+)
+def test_properties_are_read_only(clauses, backend):
+    cache = make_cache(clauses, 2, backend=backend)
     names = "batch_size backend attention masks row_lengths offsets offset signature nbytes"
-    for name in [*names.split(), "bytes_per_token"]:
+    for name in [*names.split(), *"bytes_per_token window sinks chunk capacity".split()]:
         with pytest.raises(AttributeError):
             setattr(cache, name, getattr(cache, name))
 
