@@ -1,5 +1,5 @@
 # Written by kvgen from gemma2.kv and yours to keep: kvgen claims no right to it. Edit gemma2.kv.
-# kvgen: gemma2.kv source 787d6e396025 body 843e86f2297b codegen 1
+# kvgen: gemma2.kv source 787d6e396025 body 7e635eeb6251 codegen 1
 """GlobalCache: all tokens of each row.
 
     policy Global {                # gemma2.kv:20
@@ -24,6 +24,7 @@ from typing import Any
 
 import torch
 
+from ._cache import Constant
 from ._checks import columns_of
 from ._columns import Columns
 from ._reads import StoredRead
@@ -67,8 +68,10 @@ class GlobalCache(StatefulCache):
 
     query_heads, kv_heads = 32, 16
     key_dim, value_dim = 128, 128
-    window, sinks, chunk = None, 0, None
-    capacity = None
+    window = Constant(None)
+    sinks = Constant(0)
+    chunk = Constant(None)
+    capacity = Constant(None)
 
     DTYPE = torch.bfloat16
     STORED = "contiguous"

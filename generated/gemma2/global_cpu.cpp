@@ -1,5 +1,5 @@
 // Written by kvgen from gemma2.kv and yours to keep: kvgen claims no right to it. Edit gemma2.kv.
-// kvgen: gemma2.kv source 787d6e396025 body 947a194c269a codegen 1
+// kvgen: gemma2.kv source 787d6e396025 body e454b70bc8b6 codegen 1
 // Global: store tokens and attend to them, 32/16 heads of 128 and 128.
 //
 // A row of the batch counts its tokens from 0: positions. A query at position p sees [first_seen(p), p].
@@ -87,7 +87,7 @@ KV_INLINE int64_t first_seen_in(const Span&, int64_t position) {
 class Spans {
  public:
   /// What the queries at positions [first, end) see.
-  Spans(const Job& job, int64_t row, int64_t head, int64_t first, int64_t end) : job_(job), row_(row) {
+  Spans(const Job& job, int64_t row, int64_t head, int64_t first, int64_t end) {
     const int64_t plane = row * kKvHeads + head;
     keys_ = job.keys + plane * job.slots * kKeyDim;
     values_ = job.values + plane * job.slots * kValueDim;
@@ -109,8 +109,6 @@ class Spans {
 
   void push(const Span& span) { spans_[count_++] = span; }
 
-  const Job& job_;
-  int64_t row_;
   const Element *keys_, *values_;
   Span spans_[6];
   int count_ = 0;
@@ -132,7 +130,7 @@ KV_INLINE int64_t query_offset(const Job& job, int64_t row, int64_t head, int64_
 }
 
 /// A query's numbers as float, then zeros up to `width`.
-KV_INLINE void load_query(const Job& job, int64_t row, int64_t head, int64_t column, float* to, int width) {
+KV_NOINLINE inline void load_query(const Job& job, int64_t row, int64_t head, int64_t column, float* to, int width) {
   const int64_t at = query_offset(job, row, head, column);
   if (job.query_is_float)
     widen(static_cast<const float*>(job.query) + at, to, kKeyDim, width);
@@ -212,7 +210,7 @@ KV_INLINE void store_scaled(const float* sum, float factor, Out* out) {
 
 /// The answer of a query whose keys gave `sum` of values and `total` of weights, both relative to 2^maximum.
 template <bool Paired>
-KV_INLINE void finish(const float* sum, float maximum, float total, const Answer& answer) {
+KV_NOINLINE void finish(const float* sum, float maximum, float total, const Answer& answer) {
   const float factor = total > 0.0f ? 1.0f / total : 0.0f;
   if (answer.is_float)
     store_scaled<Paired>(sum, factor, static_cast<float*>(answer.out));
@@ -231,7 +229,7 @@ KV_INLINE void put_part(float* part, const float* sum, float maximum, float tota
 
 /// The parts of a query's keys, in ascending order.
 template <bool Paired, int Width>
-inline void merge_parts(const float* parts, int count, int64_t stride, const Answer& answer) {
+KV_NOINLINE void merge_parts(const float* parts, int count, int64_t stride, const Answer& answer) {
   float top = kNoMaximum, total = 0.0f;
   for (int i = 0; i < count; ++i) top = std::max(top, parts[i * stride + Width]);
   alignas(64) float sum[Width] = {};
@@ -269,7 +267,7 @@ class Decode {
   static constexpr int kSteps = kKeyWidth / (4 * kPerDword);        // quads of dwords in a key
 
   /// Sets `count` queries, the first at position `first`: token by token, the kGroup heads of each.
-  void start(const Job& job, int64_t row, int64_t head, int64_t first, int count) {
+  KV_NOINLINE void start(const Job& job, int64_t row, int64_t head, int64_t first, int count) {
     first_ = first;
     last_ = first + (count - 1) / kGroup;
     for (int i = 0; i < kVectors * kQuads; ++i) {
@@ -286,7 +284,7 @@ class Decode {
     std::memset(sum_, 0, sizeof sum_);
   }
 
-  void attend(const Span& span, const Scaling& scaling, float* wide) {
+  KV_NOINLINE void attend(const Span& span, const Scaling& scaling, float* wide) {
     for (int64_t from = span.first; from < span.end; from += kTile) {
       const Span tile = span.part(from, std::min(from + kTile, span.end));
       if (tile.count() == kTile && all_see(tile))
@@ -304,7 +302,9 @@ class Decode {
   bool all_see(const Span& tile) const { return tile.first >= first_seen_in(tile, last_) && tile.end <= first_ + 1; }
 
   static constexpr int kScores = kTile / 4;
-  static constexpr int kPass = kVectors <= (kManyRegisters ? 4 : 3) ? kVectors : 2;  // query vectors that meet a key at once
+  static constexpr int kMostPass = kManyRegisters ? 4 : 3;
+  static constexpr int kPass =  // query vectors that meet a key at once
+      kVectors <= kMostPass ? kVectors : kVectors % 2 == 0 ? 2 : 1;
   static constexpr int kKeys = std::max(4, (kManyRegisters ? 16 : 8) / kPass / 4 * 4);  // keys in flight
   static constexpr int kForms = kPairs && !kDots ? 2 : 1;  // pairs without a dot product are met as evens and odds
   static_assert(kVectors % kPass == 0 && kTile % kKeys == 0, "whole passes");
@@ -331,7 +331,7 @@ class Decode {
     }
   }
 
-  KV_INLINE void pack_numbers(const float* numbers, int index) {
+  KV_NOINLINE void pack_numbers(const float* numbers, int index) {
     const int vector = index / kQuads, lane = index % kQuads * 4;
     for (int step = 0; step < kSteps; ++step)
       for (int i = 0; i < 4; ++i) {
@@ -357,7 +357,7 @@ class Decode {
 
   /// Scores of kKeys keys with the query vectors [Start, Start + kPass).
   template <bool Ahead>
-  KV_INLINE void score(const Number* const* keys, int start, Vec (*scores)[kVectors]) const {
+  KV_NOINLINE void score(const Number* const* keys, int start, Vec (*scores)[kVectors]) const {
     Vec sums[kPass][kKeys] = {};
     constexpr int kLine = kSteps % 4 == 0 ? 4 : kSteps % 2 == 0 ? 2 : 1;  // steps between prefetches: a cache line, if it fits
     for (int line = 0; line < kSteps; line += kLine) {
@@ -395,7 +395,7 @@ class Decode {
   }
 
   /// Scores of keys that a query does not see, and of lanes past the tile, become -infinity.
-  void hide(const Span& tile, int groups, Vec (*scores)[kVectors]) const {
+  KV_NOINLINE void hide(const Span& tile, int groups, Vec (*scores)[kVectors]) const {
     for (int v = 0; v < kVectors; ++v) {
       Ints from, to;
       for (int lane = 0; lane < kLanes; ++lane) {
@@ -411,7 +411,7 @@ class Decode {
   }
 
   /// Scores become weights, relative to the largest score so far; what was summed before follows it.
-  KV_INLINE void weigh(int groups, Vec (*scores)[kVectors]) {
+  KV_NOINLINE void weigh(int groups, Vec (*scores)[kVectors]) {
     for (int v = 0; v < kVectors; ++v) {
       Vec top = scores[0][v];
       for (int i = 1; i < groups; ++i) top = kv::maximum(top, scores[i][v]);
@@ -446,23 +446,33 @@ class Decode {
     if constexpr (kDots) pair_weights<Edge>(count, weights, paired);
     for (int row = 0; row < Queries; row += kRows)
       for (int column = 0; column < kAllVectors; column += kColumns) {
-        Vec sums[kRows][kColumns];
-        const int rows = std::min(kRows, Queries - row);
-        for (int r = 0; r < kRows; ++r)
-          for (int c = 0; c < kColumns; ++c) sums[r][c] = r < rows ? load(sum_[row + r] + (column + c) * kLanes) : Vec{};
         if constexpr (kDots)
-          add_pairs<Edge>(values + column * kLanes, count, paired, row, sums);
+          add_pairs<Edge>(values + column * kLanes, count, paired, row, column);
         else if (row == 0 && column % kLineColumns == 0)
-          add_singles<true>(values + column * kLanes, count, weights, row, sums);
+          add_singles<true>(values + column * kLanes, count, weights, row, column);
         else
-          add_singles<false>(values + column * kLanes, count, weights, row, sums);
-        for (int r = 0; r < rows; ++r)
-          for (int c = 0; c < kColumns; ++c) store(sum_[row + r] + (column + c) * kLanes, sums[r][c]);
+          add_singles<false>(values + column * kLanes, count, weights, row, column);
       }
   }
 
+  /// A block of sums, while it is in registers; rows past the last query repeat it and are not stored.
+  struct Sums {
+    Vec at[kRows][kColumns];
+
+    KV_INLINE void load_from(const float (*sum)[kValueWidth], int row, int column) {
+      for (int r = 0; r < kRows; ++r)
+        for (int c = 0; c < kColumns; ++c) at[r][c] = load(sum[std::min(row + r, Queries - 1)] + (column + c) * kLanes);
+    }
+    KV_INLINE void store_to(float (*sum)[kValueWidth], int row, int column) const {
+      for (int r = 0; r < kRows && row + r < Queries; ++r)
+        for (int c = 0; c < kColumns; ++c) store(sum[row + r] + (column + c) * kLanes, at[r][c]);
+    }
+  };
+
   template <bool Ahead>
-  KV_INLINE void add_singles(const Number* values, int count, const Vec (*weights)[kVectors], int row, Vec (*sums)[kColumns]) {
+  KV_NOINLINE void add_singles(const Number* values, int count, const Vec (*weights)[kVectors], int row, int column) {
+    Sums sums;
+    sums.load_from(sum_, row, column);
     const float* weight = reinterpret_cast<const float*>(weights);
     for (int key = 0; key < count; ++key, values += kValueWidth) {
       if constexpr (kAsStored && Ahead)
@@ -481,9 +491,10 @@ class Decode {
       for (int r = 0; r < kRows; ++r) {
         const int query = std::min(row + r, Queries - 1);
         const Vec w = splat(of_key[query / kQuads * kLanes + query % kQuads * 4]);
-        for (int c = 0; c < kColumns; ++c) sums[r][c] += value[c] * w;
+        for (int c = 0; c < kColumns; ++c) sums.at[r][c] += value[c] * w;
       }
     }
+    sums.store_to(sum_, row, column);
   }
 
   // Two keys at once: key k of a group of eight meets key k + 4, whose weights lie in the same lane of the next vector.
@@ -496,7 +507,9 @@ class Decode {
   }
 
   template <bool Edge>
-  KV_INLINE void add_pairs(const Number* values, int count, const uint32_t (*paired)[kVectors][kLanes], int row, Vec (*sums)[kColumns]) {
+  KV_NOINLINE void add_pairs(const Number* values, int count, const uint32_t (*paired)[kVectors][kLanes], int row, int column) {
+    Sums sums;
+    sums.load_from(sum_, row, column);
     for (int base = 0; base < count; base += 8)
       for (int k = 0; k < 4; ++k) {
         if (Edge && base + k >= count) break;
@@ -510,11 +523,12 @@ class Decode {
           for (int r = 0; r < kRows; ++r) {
             const int query = std::min(row + r, Queries - 1);
             const Bits w = splat(paired[base / 8][query / kQuads][query % kQuads * 4 + k]);
-            sums[r][c] = dot_pairs(evens, w, sums[r][c]);
-            sums[r][c + 1] = dot_pairs(odds, w, sums[r][c + 1]);
+            sums.at[r][c] = dot_pairs(evens, w, sums.at[r][c]);
+            sums.at[r][c + 1] = dot_pairs(odds, w, sums.at[r][c + 1]);
           }
         }
       }
+    sums.store_to(sum_, row, column);
   }
 
   /// `count` rows of a plane as they are computed with.
@@ -581,7 +595,7 @@ struct WindowScratch {
 };
 
 /// Queries [index, index + count) of a row and kv head, counted token by token, the kGroup heads of each.
-inline void start_block(Block& block, const Job& job, int64_t row, int64_t head, int64_t index, int count) {
+KV_NOINLINE inline void start_block(Block& block, const Job& job, int64_t row, int64_t head, int64_t index, int count) {
   block.count = count;
   for (int i = 0; i < kBlock; ++i) {
     const int64_t at = index + std::min(i, count - 1), token = at / kGroup;
@@ -605,7 +619,8 @@ inline void start_block(Block& block, const Job& job, int64_t row, int64_t head,
 }
 
 /// Values of two keys as pairs, evens before odds in each 2 * kLanes; a missing second key is zeros.
-KV_INLINE void pair_values(const BFloat16* low, const BFloat16* high, BFloat16* to) {
+template <class Stored>
+KV_INLINE void pair_values(const Stored* low, const Stored* high, Stored* to) {
   for (int d = 0; d < kValueDim; d += 2 * kLanes) {
     const Bits a = load<Bits>(low + d), b = high != nullptr ? load<Bits>(high + d) : Bits{};
     store(to + 2 * d, (a & splat(0xffffu)) | (b << 16));
@@ -614,7 +629,7 @@ KV_INLINE void pair_values(const BFloat16* low, const BFloat16* high, BFloat16* 
 }
 
 template <class Stored>
-inline Panel prepare(const Stored* keys, const Stored* values, int count, WindowScratch& scratch) {
+KV_NOINLINE Panel prepare(const Stored* keys, const Stored* values, int count, WindowScratch& scratch) {
   if constexpr (kWindowDots) {
     for (int i = 0; i < count; i += 2)
       pair_values(values + i * kValueDim, i + 1 < count ? values + (i + 1) * kValueDim : nullptr,
@@ -643,7 +658,7 @@ KV_INLINE uint32_t dword(const Number* numbers, int i) {
 
 /// Scores of Keys keys with all queries of the block.
 template <int Keys>
-KV_INLINE void score_block(const Block& block, const WindowNumber* keys, const Scaling& scaling, float (*scores)[kBlock]) {
+KV_NOINLINE void score_block(const Block& block, const WindowNumber* keys, const Scaling& scaling, float (*scores)[kBlock]) {
   Vec sums[Keys][kBlockVectors] = {};
   KV_UNROLL(4)
   for (int step = 0; step < kKeySteps; ++step) {
@@ -676,7 +691,7 @@ inline void hide_in_block(const Block& block, const Span& tile, float (*scores)[
 }
 
 /// Scores become weights, relative to the largest score so far; what was summed before follows it.
-KV_INLINE void weigh_block(Block& block, int count, WindowScratch& scratch) {
+KV_NOINLINE inline void weigh_block(Block& block, int count, WindowScratch& scratch) {
   if (kWindowDots && count % 2 != 0)
     for (int i = 0; i < kBlock; ++i) scratch.scores[count][i] = -INFINITY;
   for (int v = 0; v < kBlockVectors; ++v) {
@@ -713,7 +728,7 @@ KV_INLINE void weigh_block(Block& block, int count, WindowScratch& scratch) {
 
 /// Adds weighted values, kRowsAtOnce queries and Columns vectors of their sums at a time in registers.
 template <int Columns>
-KV_INLINE void add_columns(Block& block, const WindowNumber* values, int column, int count, const WindowScratch& scratch) {
+KV_NOINLINE void add_columns(Block& block, const WindowNumber* values, int column, int count, const WindowScratch& scratch) {
   constexpr int kStep = kWindowDots ? 2 : 1;  // keys a dword
   for (int row = 0; row < kBlock; row += kRowsAtOnce) {
     Vec sums[kRowsAtOnce][Columns];
@@ -1009,3 +1024,20 @@ KV_EXPORT int64_t kv_attend(const Job* job) { return attend(*job); }
 KV_EXPORT int64_t kv_append(const Job* job) { return append_all(*job); }
 KV_EXPORT int64_t kv_pool_threads() { return pool() != nullptr ? most_threads() : 0; }  // 0: no pool was found
 KV_EXPORT const char* kv_instructions() { return kInstructions; }
+
+/// Asks for huge pages under memory that stays: fewer steps through page tables for the processor.
+KV_EXPORT void kv_huge_pages(void* memory, int64_t bytes) {
+#if defined(__linux__)
+  constexpr intptr_t kPage = 2 << 20;
+  const intptr_t address = reinterpret_cast<intptr_t>(memory);
+  const intptr_t first = (address + kPage - 1) / kPage * kPage, end = (address + bytes) / kPage * kPage;
+  if (first >= end) return;
+  constexpr int kHuge = 14, kCollapse = 25;  // MADV_HUGEPAGE; MADV_COLLAPSE, since Linux 6.1: now, also what was touched
+  const auto length = static_cast<std::size_t>(end - first);
+  madvise(reinterpret_cast<void*>(first), length, kHuge);
+  madvise(reinterpret_cast<void*>(first), length, kCollapse);  // a refusal costs nothing
+#else
+  static_cast<void>(memory);
+  static_cast<void>(bytes);
+#endif
+}

@@ -1,5 +1,5 @@
 # Written by kvgen from gemma2.kv and yours to keep: kvgen claims no right to it. Edit gemma2.kv.
-# kvgen: gemma2.kv source 787d6e396025 body a58fe36eb6d8 codegen 1
+# kvgen: gemma2.kv source 787d6e396025 body b765905b55e3 codegen 1
 """LocalCache: the last 4096 tokens of each row, in a ring.
 
     policy Local {                 # gemma2.kv:8
@@ -24,6 +24,7 @@ from typing import Any
 
 import torch
 
+from ._cache import Constant
 from ._checks import columns_of
 from ._columns import Columns
 from ._reads import StoredRead
@@ -72,8 +73,10 @@ class LocalCache(StatefulCache):
 
     query_heads, kv_heads = 32, 16
     key_dim, value_dim = 128, 128
-    window, sinks, chunk = 4096, 0, None
-    capacity = SLOTS
+    window = Constant(4096)
+    sinks = Constant(0)
+    chunk = Constant(None)
+    capacity = Constant(SLOTS)
 
     bypass_tokens = BYPASS
     DTYPE = torch.bfloat16

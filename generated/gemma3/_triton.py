@@ -1,8 +1,7 @@
 # Written by kvgen from gemma3.kv and yours to keep: kvgen claims no right to it. Edit gemma3.kv.
-# kvgen: gemma3.kv source 9c5354bdbcbb body 0007bf260a83 codegen 1
+# kvgen: gemma3.kv source 9c5354bdbcbb body ccae6d9ec734 codegen 1
 """What the Triton kernels of all stored policies have in common: which kernel, which grid, which workspace."""
 
-import math
 from typing import Any, NamedTuple
 
 import torch
@@ -30,6 +29,7 @@ class DecodeStep(NamedTuple):
 
     kernel: Kernel
     grid: tuple[int, int, int]
+    log: torch.Tensor  # room for a log-sum-exp that nobody asked for
     merge: Kernel | None = None
     merge_grid: tuple[int, int, int] = (1, 1, 1)
     parts: tuple[torch.Tensor, ...] = ()
@@ -59,7 +59,6 @@ class StoredKernels:
         self._places = Places(batch_size, device)
         self._kernels: dict[Any, Kernel] = {}
         self._steps: dict[Any, DecodeStep] = {}
-        self._log: torch.Tensor | None = None
 
     @classmethod
     def ahead(cls, target: str, dtype: torch.dtype) -> "StoredKernels":
@@ -76,8 +75,8 @@ class StoredKernels:
             self._places = Places(len(offsets), self._places.device)
         self._places.place(offsets)
 
-    def moved(self) -> tuple[int, ...]:
-        """How many tokens replayed graphs have stored in each row, of which the host knows nothing yet."""
+    def moved(self) -> tuple[tuple[int, ...], list[int]]:
+        """How many tokens replays have stored in each row that the host does not know of; the rows found full."""
         return self._places.moved()
 
     # -- appends
@@ -86,12 +85,17 @@ class StoredKernels:
         """Store the tokens of an append."""
         if columns.width == 0:
             return
+        if self._device.elsewhere:
+            with torch.cuda.device(self._device.index):
+                self.write(storage, k, v, columns)
+            return
         if self.grows and capturing():
             raise RuntimeError(
                 "`storage contiguous` grows and moves, so no graph can capture it: declare"
                 " `storage fixed`, or a ring"
             )
-        storage.keep(columns, self.runs)
+        if storage.held() and not capturing():  # a replay invalidates the reads before it
+            storage.keep(columns, self.runs)
         keys, values = storage.keys, storage.values
         (k, keys_first), (v, values_first) = layout(k), layout(v)
         stream, places = self._device.stream(), self._places
@@ -148,17 +152,22 @@ class StoredKernels:
         scale: float,
         sink_logits: torch.Tensor | None,
         return_lse: bool = True,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """q [B, Hq, L, Dk] to out [B, Hq, L, Dv] in q's dtype and lse, float32 [B, Hq, L].
 
-        Without `return_lse` lse is not for keeping: the next read overwrites it.
+        Without `return_lse` lse may be None.
         """
         if INTERPRETED and q.dtype is torch.bfloat16:  # whose products the interpreter gets wrong
             out, lse = self.attend(read, q.float(), scale, sink_logits)
             return out.to(q.dtype), lse
+        if self._device.elsewhere:
+            with torch.cuda.device(self._device.index):
+                return self.attend(read, q, scale, sink_logits, return_lse)
         columns = read.columns
         shape = len(columns.ends), self.query_heads, columns.width
-        lse = q.new_empty(shape, dtype=torch.float32) if return_lse else self._unread(shape)
+        few = read.new is None and (self.ring or columns.width <= STEP_COLUMNS)
+        kept = few and not return_lse
+        lse = None if kept else q.new_empty(shape, dtype=torch.float32)
         if scale <= 0:
             q, scale = q * scale, 1.0  # kernels take the maximum before they scale
         q, columns_first = layout(q)
@@ -167,22 +176,15 @@ class StoredKernels:
         if columns.width == 0:
             return out, lse
         logits = () if sink_logits is None else (aligned(sink_logits.detach().float()),)
-        if read.new is None and (self.ring or columns.width <= STEP_COLUMNS):
-            self._decode(read, q, columns_first, scale, logits, out, lse)
-        else:
-            self._window(read, q, columns_first, scale, logits, out, lse)
+        attend = self._decode if few else self._window
+        attend(read, q, columns_first, scale, logits, out, lse)
         return out, lse
-
-    def _unread(self, shape: tuple[int, ...]) -> torch.Tensor:
-        """Room for a log-sum-exp that nobody asked for, kept."""
-        if self._log is None or self._log.numel() < math.prod(shape):
-            self._log = torch.empty(math.prod(shape), device=self._places.device)
-        return self._log
 
     def _decode(self, read, q, columns_first, scale, logits, out, lse) -> None:
         columns = read.columns
         key = len(columns.ends), columns.width, columns_first, columns.padded, scale, q.dtype
         step = self._steps.get(key) or self._prepare(key)
+        lse = step.log if lse is None else lse
         keys, values = read.keys, read.values
         places, stream = self._places.find(columns), self._device.stream()
         slots = () if self.ring else (keys.shape[2],)
@@ -197,7 +199,8 @@ class StoredKernels:
         rows, width, *_, dtype = key
         kernel, blocks = self.decode_kernel(*key[1:])
         splits = kernel.constants["SPLITS"]
-        step = DecodeStep(kernel, (rows, self.kv_heads * blocks, splits))
+        log = self._floats(rows * self.query_heads * width)
+        step = DecodeStep(kernel, (rows, self.kv_heads * blocks, splits), log)
         if splits > 1:
             merge, grid = self.merge_kernel(width, dtype), (rows, self.query_heads, width)
             lines = rows * self.query_heads * width * splits
@@ -207,8 +210,10 @@ class StoredKernels:
 
     def _parts(self, lines: int) -> tuple[torch.Tensor, torch.Tensor]:
         """What splits hand to `merge`: their means of the values, and the logs of their denominators."""
-        device = self._places.device
-        return torch.empty(lines * self.value_dim, device=device), torch.empty(lines, device=device)
+        return self._floats(lines * self.value_dim), self._floats(lines)
+
+    def _floats(self, count: int) -> torch.Tensor:
+        return torch.empty(count, dtype=torch.float32, device=self._places.device)
 
     def decode_kernel(self, width, columns_first, ragged, scale, dtype) -> tuple[Kernel, int]:
         key = "decode", width, columns_first, ragged, scale, dtype

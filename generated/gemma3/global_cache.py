@@ -1,5 +1,5 @@
 # Written by kvgen from gemma3.kv and yours to keep: kvgen claims no right to it. Edit gemma3.kv.
-# kvgen: gemma3.kv source 9c5354bdbcbb body cfa3aeb34f03 codegen 1
+# kvgen: gemma3.kv source 9c5354bdbcbb body 255fefa2fa21 codegen 1
 """GlobalCache: all tokens of each row.
 
     policy Global {         # gemma3.kv:17
@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 
+from ._cache import Constant
 from ._checks import columns_of
 from ._columns import Columns
 from ._reads import StoredRead
@@ -64,8 +65,10 @@ class GlobalCache(StatefulCache):
 
     query_heads, kv_heads = 4, 1
     key_dim, value_dim = 256, 256
-    window, sinks, chunk = None, 0, None
-    capacity = None
+    window = Constant(None)
+    sinks = Constant(0)
+    chunk = Constant(None)
+    capacity = Constant(None)
 
     DTYPE = torch.bfloat16
     STORED = "contiguous"

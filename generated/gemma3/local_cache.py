@@ -1,5 +1,5 @@
 # Written by kvgen from gemma3.kv and yours to keep: kvgen claims no right to it. Edit gemma3.kv.
-# kvgen: gemma3.kv source 9c5354bdbcbb body 9c5343df831f codegen 1
+# kvgen: gemma3.kv source 9c5354bdbcbb body 0fbfd999b41d codegen 1
 """LocalCache: the last 512 tokens of each row, in a ring.
 
     policy Local {             # gemma3.kv:7
@@ -22,6 +22,7 @@ from typing import Any
 
 import torch
 
+from ._cache import Constant
 from ._checks import columns_of
 from ._columns import Columns
 from ._reads import StoredRead
@@ -70,8 +71,10 @@ class LocalCache(StatefulCache):
 
     query_heads, kv_heads = 4, 1
     key_dim, value_dim = 256, 256
-    window, sinks, chunk = 512, 0, None
-    capacity = SLOTS
+    window = Constant(512)
+    sinks = Constant(0)
+    chunk = Constant(None)
+    capacity = Constant(SLOTS)
 
     bypass_tokens = BYPASS
     DTYPE = torch.bfloat16

@@ -1,5 +1,5 @@
 # Written by kvgen from gemma3n.kv and yours to keep: kvgen claims no right to it. Edit gemma3n.kv.
-# kvgen: gemma3n.kv source 2ba866454d30 body 0b6a6ae638f9 codegen 1
+# kvgen: gemma3n.kv source 2ba866454d30 body 2f4b81fd814b codegen 1
 """How the Triton kernels of this package are launched: targets, places on the device, kernels resolved once."""
 
 from typing import Any, NamedTuple
@@ -64,16 +64,19 @@ def target_of(device: torch.device) -> str:
 class Kernel:
     """A kernel with its constants: compiled at the first launch; later ones hand over pointers, in 2 us instead of 9."""
 
-    __slots__ = ("_function", "_metadata", "_resolved", "_run", "constants", "function")
+    __slots__ = ("_function", "_metadata", "_resolved", "_rest", "_run", "constants", "function")
 
     def __init__(self, function: Any, **constants: Any) -> None:
         self.function, self.constants = function, constants
+        # launchers take the constants too, and step over them
+        self._rest = tuple(constants[name] for name in function.arg_names if name in constants)
         self._run: Any = None
 
     def __call__(self, grid: tuple[int, int, int], stream: int, *arguments: Any) -> None:
         if self._run is None:
             self._first(grid, arguments)
             return
+        arguments = (*arguments, *self._rest)
         enter, leave = HOOKS.launch_enter_hook, HOOKS.launch_exit_hook
         if getattr(enter, "calls", enter) or getattr(leave, "calls", leave):  # a profiler listens
             told = self._resolved.launch_metadata(grid, stream, *arguments)
@@ -114,13 +117,14 @@ class Device(Target):
         if self.index is None:
             self.index = self._driver.get_current_device()
 
+    @property
+    def elsewhere(self) -> bool:
+        """Whether another device is the current one: kernels are launched on the current one."""
+        return not INTERPRETED and self._driver.get_current_device() != self.index
+
     def stream(self) -> int:
-        """The current stream of the device, which becomes the current device: kernels are launched there."""
-        if INTERPRETED:
-            return 0
-        if self._driver.get_current_device() != self.index:
-            self._driver.set_current_device(self.index)
-        return self._driver.get_current_stream(self.index)
+        """The device's current stream."""
+        return 0 if INTERPRETED else self._driver.get_current_stream(self.index)
 
 
 def layout(x: torch.Tensor) -> tuple[torch.Tensor, bool]:
@@ -181,18 +185,16 @@ class Places:
         starts, firsts, ends = columns[:3]
         return on_host([[*row, 0] for row in zip(starts, firsts, ends, strict=True)])
 
-    def moved(self) -> tuple[int, ...]:
-        """How far replays have brought the rows beyond what the host knows."""
+    def moved(self) -> tuple[tuple[int, ...], list[int]]:
+        """How far replays have brought the rows beyond what the host knows, and which had no room left."""
         table = self.rows.tolist()
-        if full := [i for i, row in enumerate(table) if row[3]]:
-            raise RuntimeError(
-                f"rows {full} are full, replays wrote nothing past their slots; reset, trim or"
-                " filter_rows, or declare more slots"
-            )
+        full = [i for i, row in enumerate(table) if row[3]]
+        if full:
+            self.rows[:, 3] = 0
         ends = tuple(row[2] for row in table)
         moved = tuple(end - known for end, known in zip(ends, self.ends, strict=True))
         self.ends, self.columns = ends, None
-        return moved
+        return moved, full
 
 
 def on_host(table: list[list[int]]) -> torch.Tensor:

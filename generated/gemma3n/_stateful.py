@@ -1,5 +1,5 @@
 # Written by kvgen from gemma3n.kv and yours to keep: kvgen claims no right to it. Edit gemma3n.kv.
-# kvgen: gemma3n.kv source 2ba866454d30 body aab2e134ec0e codegen 1
+# kvgen: gemma3n.kv source 2ba866454d30 body 7b586f293e03 codegen 1
 """What the stateful caches of this package have in common: checks, offsets, prepared prefills, rows, state."""
 
 from __future__ import annotations
@@ -369,8 +369,16 @@ class StatefulCache(Cache):
     def sync(self) -> None:
         """Bring the host's view up to date after replays of a captured graph. RuntimeError if a replay found a row full."""
         moved = getattr(self._kernels, "moved", None)
-        if moved is not None and any(steps := moved()):
+        if moved is None:
+            return
+        steps, full = moved()
+        if any(steps):
             self._advance_by(steps)
+        if full:
+            raise RuntimeError(
+                f"rows {full} are full, replays wrote nothing past their slots: reset, trim or"
+                " filter_rows, or declare more slots"
+            )
 
     def _advance_by(self, steps: tuple[int, ...]) -> None:
         """Replays stored so many tokens in each row, of which the host knew nothing."""

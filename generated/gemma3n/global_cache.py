@@ -1,5 +1,5 @@
 # Written by kvgen from gemma3n.kv and yours to keep: kvgen claims no right to it. Edit gemma3n.kv.
-# kvgen: gemma3n.kv source 2ba866454d30 body 1af5874ad615 codegen 1
+# kvgen: gemma3n.kv source 2ba866454d30 body b19221d9cfcd codegen 1
 """GlobalCache: all tokens of each row.
 
     policy Global {         # gemma3n.kv:20
@@ -23,6 +23,7 @@ from typing import Any
 
 import torch
 
+from ._cache import Constant
 from ._checks import columns_of
 from ._columns import Columns
 from ._reads import StoredRead
@@ -66,8 +67,10 @@ class GlobalCache(StatefulCache):
 
     query_heads, kv_heads = 8, 2
     key_dim, value_dim = 256, 256
-    window, sinks, chunk = None, 0, None
-    capacity = None
+    window = Constant(None)
+    sinks = Constant(0)
+    chunk = Constant(None)
+    capacity = Constant(None)
 
     DTYPE = torch.bfloat16
     STORED = "contiguous"

@@ -1,5 +1,5 @@
 # Written by kvgen from gemma3n.kv and yours to keep: kvgen claims no right to it. Edit gemma3n.kv.
-# kvgen: gemma3n.kv source 2ba866454d30 body b12095e6a6eb codegen 1
+# kvgen: gemma3n.kv source 2ba866454d30 body b356c38a3b49 codegen 1
 """LocalCache: the last 512 tokens of each row, in a ring.
 
     policy Local {             # gemma3n.kv:9
@@ -23,6 +23,7 @@ from typing import Any
 
 import torch
 
+from ._cache import Constant
 from ._checks import columns_of
 from ._columns import Columns
 from ._reads import StoredRead
@@ -71,8 +72,10 @@ class LocalCache(StatefulCache):
 
     query_heads, kv_heads = 8, 2
     key_dim, value_dim = 256, 256
-    window, sinks, chunk = 512, 0, None
-    capacity = SLOTS
+    window = Constant(512)
+    sinks = Constant(0)
+    chunk = Constant(None)
+    capacity = Constant(SLOTS)
 
     bypass_tokens = BYPASS
     DTYPE = torch.bfloat16

@@ -1,5 +1,5 @@
 # Written by kvgen from gemma3n.kv and yours to keep: kvgen claims no right to it. Edit gemma3n.kv.
-# kvgen: gemma3n.kv source 2ba866454d30 body bce750449bdf codegen 1
+# kvgen: gemma3n.kv source 2ba866454d30 body fc5ee1772aba codegen 1
 """Local's kernels for CPUs: local_cpu.cpp, compiled at first use."""
 
 from __future__ import annotations
@@ -16,4 +16,5 @@ class LocalCpu(CpuKernels):
     SOURCE = Path(__file__).with_suffix(".cpp")
     HEADS, KEY_DIM = 2, 256
     VALUE_DIM = 256
+    KEEPS_PLANES = True
     runs = staticmethod(runs)

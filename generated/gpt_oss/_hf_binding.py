@@ -1,5 +1,5 @@
 # Written by kvgen from gpt_oss.kv and yours to keep: kvgen claims no right to it. Edit gpt_oss.kv.
-# kvgen: gpt_oss.kv source 9acd408a8dc0 body 335860e80c0e codegen 1
+# kvgen: gpt_oss.kv source 9acd408a8dc0 body a7e0eaa4a52f codegen 1
 """What the layers of a transformers cache share: its package's caches, the forward that runs."""
 
 from __future__ import annotations
@@ -58,15 +58,15 @@ class Binding:
             )
         check_tensors(self.name, facts, layer, k, v)
         if layer == self.owners[0]:
-            self._begin(k)
+            self._begin(v)
         elif self.columns[layer] + k.shape[2] != self.columns[self.owners[0]]:
             raise RuntimeError(self._out_of_step(layer))
         self.awaiting = layer
 
-    def _begin(self, k: torch.Tensor) -> None:
+    def _begin(self, v: torch.Tensor) -> None:
         if len({self.columns[i] for i in self.owners}) > 1:
             raise RuntimeError(self._out_of_step(self.owners[-1]))
-        self.build(k)
+        self.build(v)
 
     def nothing_new(self) -> str:
         return (
@@ -83,7 +83,8 @@ class Binding:
         )
 
     def build(self, k: torch.Tensor) -> None:
-        """The package's caches for keys of this batch, dtype and device."""
+        """The package's caches for keys of this batch, dtype and device, or values: under autocast
+        keys are float32 from their rotary embedding, and values of the type to compute in."""
         if self.caches is not None and self._fits(k):
             return
         if any(self.columns):
@@ -124,6 +125,7 @@ class Binding:
         layer = module.layer_idx
         announced, self.awaiting = self.awaiting, None
         self.fit(module, layer, call)
+        k = k.to(v.dtype)
         donor = self.donors.get(layer)
         if donor is None:
             self._check_announced(layer, announced)

@@ -1,5 +1,5 @@
 # Written by kvgen from gpt_oss.kv and yours to keep: kvgen claims no right to it. Edit gpt_oss.kv.
-# kvgen: gpt_oss.kv source 9acd408a8dc0 body b7ad175c8d3a codegen 1
+# kvgen: gpt_oss.kv source 9acd408a8dc0 body d5c5aaeca5fe codegen 1
 """FullCache: all tokens of each row.
 
     policy Full {            # gpt_oss.kv:19
@@ -23,6 +23,7 @@ from typing import Any
 
 import torch
 
+from ._cache import Constant
 from ._checks import columns_of
 from ._columns import Columns
 from ._reads import StoredRead
@@ -65,8 +66,10 @@ class FullCache(StatefulCache):
 
     query_heads, kv_heads = 64, 8
     key_dim, value_dim = 64, 64
-    window, sinks, chunk = None, 0, None
-    capacity = None
+    window = Constant(None)
+    sinks = Constant(0)
+    chunk = Constant(None)
+    capacity = Constant(None)
 
     DTYPE = torch.bfloat16
     STORED = "contiguous"

@@ -1,5 +1,5 @@
 # Written by kvgen from gpt_oss.kv and yours to keep: kvgen claims no right to it. Edit gpt_oss.kv.
-# kvgen: gpt_oss.kv source 9acd408a8dc0 body db1db6c33726 codegen 1
+# kvgen: gpt_oss.kv source 9acd408a8dc0 body b8affab0c1e4 codegen 1
 """SlidingCache: the last 128 tokens of each row, in a ring.
 
     policy Sliding {           # gpt_oss.kv:8
@@ -23,6 +23,7 @@ from typing import Any
 
 import torch
 
+from ._cache import Constant
 from ._checks import columns_of
 from ._columns import Columns
 from ._reads import StoredRead
@@ -70,8 +71,10 @@ class SlidingCache(StatefulCache):
 
     query_heads, kv_heads = 64, 8
     key_dim, value_dim = 64, 64
-    window, sinks, chunk = 128, 0, None
-    capacity = SLOTS
+    window = Constant(128)
+    sinks = Constant(0)
+    chunk = Constant(None)
+    capacity = Constant(SLOTS)
 
     bypass_tokens = BYPASS
     DTYPE = torch.bfloat16

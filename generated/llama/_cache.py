@@ -1,5 +1,5 @@
 # Written by kvgen from llama.kv and yours to keep: kvgen claims no right to it. Edit llama.kv.
-# kvgen: llama.kv source 8972495ac203 body 81dde1902dc6 codegen 1
+# kvgen: llama.kv source 8972495ac203 body e8da30dd1dd7 codegen 1
 """What all caches of this package have in common: what they are made of, and on which kernels they run."""
 
 from __future__ import annotations
@@ -11,6 +11,19 @@ import torch
 from ._backends import open_kernels
 from ._checks import shared_masks, stored_dtype, usable_device, whole_number
 from ._masks import Masks
+
+
+class Constant:
+    """An attribute that the policy decided: the same on the class and on every cache, and read-only."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __get__(self, cache: Any, kind: Any = None) -> Any:
+        return self.value
+
+    def __set__(self, cache: Any, value: Any) -> None:
+        raise AttributeError("this is read-only: the policy decided it when it was compiled")
 
 
 class Cache:

@@ -1,5 +1,5 @@
 # Written by kvgen from llama.kv and yours to keep: kvgen claims no right to it. Edit llama.kv.
-# kvgen: llama.kv source 8972495ac203 body 3f4c431612cd codegen 1
+# kvgen: llama.kv source 8972495ac203 body 84a48b871db6 codegen 1
 """FullCache: all tokens of each row.
 
     policy Full {            # llama.kv:7
@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 
+from ._cache import Constant
 from ._checks import columns_of
 from ._columns import Columns
 from ._reads import StoredRead
@@ -64,8 +65,10 @@ class FullCache(StatefulCache):
 
     query_heads, kv_heads = 32, 8
     key_dim, value_dim = 128, 128
-    window, sinks, chunk = None, 0, None
-    capacity = None
+    window = Constant(None)
+    sinks = Constant(0)
+    chunk = Constant(None)
+    capacity = Constant(None)
 
     DTYPE = torch.bfloat16
     STORED = "contiguous"

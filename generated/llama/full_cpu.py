@@ -1,5 +1,5 @@
 # Written by kvgen from llama.kv and yours to keep: kvgen claims no right to it. Edit llama.kv.
-# kvgen: llama.kv source 8972495ac203 body 35b7f7ba4725 codegen 1
+# kvgen: llama.kv source 8972495ac203 body 8bcb6d18bed2 codegen 1
 """Full's kernels for CPUs: full_cpu.cpp, compiled at first use."""
 
 from __future__ import annotations
@@ -16,4 +16,5 @@ class FullCpu(CpuKernels):
     SOURCE = Path(__file__).with_suffix(".cpp")
     HEADS, KEY_DIM = 8, 128
     VALUE_DIM = 128
+    KEEPS_PLANES = False
     runs = staticmethod(runs)

@@ -1,5 +1,5 @@
 # Written by kvgen from llama.kv and yours to keep: kvgen claims no right to it. Edit llama.kv.
-# kvgen: llama.kv source 8972495ac203 body 54d5ce0eb9dc codegen 1
+# kvgen: llama.kv source 8972495ac203 body a1bfa7cd8ed5 codegen 1
 """Triton kernels of FullCache: append, decode, verify and windows over slots in the order of positions."""
 
 import triton
@@ -28,7 +28,7 @@ PLANS = {
     ),
     ("sm_80", 4): (
         DecodePlan(rows=64, keys=32, warps=4, stages=3, splits=27, split=128),
-        TilePlan(rows=64, keys=16, warps=8, stages=1, edge_stages=1),
+        TilePlan(rows=32, keys=32, warps=4, stages=1, edge_stages=1),
     ),
     ("sm_90", 2): (
         DecodePlan(rows=64, keys=64, warps=4, stages=3, splits=33, split=128),
@@ -36,7 +36,7 @@ PLANS = {
     ),
     ("sm_90", 4): (
         DecodePlan(rows=64, keys=32, warps=4, stages=3, splits=33, split=128),
-        TilePlan(rows=64, keys=32, warps=8, stages=1, edge_stages=2),
+        TilePlan(rows=32, keys=32, warps=4, stages=1, edge_stages=1),
     ),
     ("sm_100", 2): (
         DecodePlan(rows=64, keys=64, warps=4, stages=3, splits=37, split=128),
@@ -44,7 +44,7 @@ PLANS = {
     ),
     ("sm_100", 4): (
         DecodePlan(rows=64, keys=32, warps=4, stages=3, splits=37, split=128),
-        TilePlan(rows=64, keys=32, warps=8, stages=1, edge_stages=2),
+        TilePlan(rows=32, keys=32, warps=4, stages=1, edge_stages=1),
     ),
     ("sm_120", 2): (
         DecodePlan(rows=64, keys=64, warps=4, stages=2, splits=43, split=128),
@@ -52,7 +52,7 @@ PLANS = {
     ),
     ("sm_120", 4): (
         DecodePlan(rows=64, keys=32, warps=4, stages=2, splits=43, split=128),
-        TilePlan(rows=64, keys=16, warps=8, stages=1, edge_stages=1),
+        TilePlan(rows=32, keys=32, warps=4, stages=1, edge_stages=1),
     ),
     ("gfx942", 2): (
         DecodePlan(rows=64, keys=32, warps=4, stages=2, splits=64, split=128),
@@ -60,7 +60,7 @@ PLANS = {
     ),
     ("gfx942", 4): (
         DecodePlan(rows=64, keys=16, warps=4, stages=2, splits=64, split=128),
-        TilePlan(rows=64, keys=16, warps=8, stages=1, edge_stages=1),
+        TilePlan(rows=32, keys=32, warps=4, stages=1, edge_stages=1),
     ),
     ("gfx950", 2): (
         DecodePlan(rows=64, keys=64, warps=4, stages=2, splits=64, split=128),
@@ -68,7 +68,7 @@ PLANS = {
     ),
     ("gfx950", 4): (
         DecodePlan(rows=64, keys=32, warps=4, stages=2, splits=64, split=128),
-        TilePlan(rows=64, keys=16, warps=8, stages=1, edge_stages=1),
+        TilePlan(rows=32, keys=32, warps=4, stages=1, edge_stages=1),
     ),
     ("interpreter", 2): (
         DecodePlan(rows=64, keys=32, warps=4, stages=1, splits=1, split=64),
@@ -114,7 +114,7 @@ def append_step(
     first = tl.load(places + row * 4 + 2)
     d = tl.arange(0, KEY_BLOCK)[None, :]
     e = tl.arange(0, VALUE_BLOCK)[None, :]
-    for i in tl.static_range(0, KV_HEADS * COLUMNS, LINES):
+    for i in tl.range(0, KV_HEADS * COLUMNS, LINES):
         line = i + tl.arange(0, LINES)
         head = line // COLUMNS
         column = line % COLUMNS
@@ -132,6 +132,7 @@ def append_step(
         slot = ((row * KV_HEADS + head) * slots + slot_of(first + column))[:, None]
         tl.store(keys + slot * KEY_DIM + d, k, mask=real)
         tl.store(values + slot * VALUE_DIM + e, v, mask=real)
+    tl.debug_barrier()  # all warps have read the place before one of them moves it
     tl.store(places + row * 4, first)
     tl.store(places + row * 4 + 1, first)
     tl.store(places + row * 4 + 2, first + COLUMNS)

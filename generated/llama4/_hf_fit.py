@@ -1,5 +1,5 @@
 # Written by kvgen from llama4.kv and yours to keep: kvgen claims no right to it. Edit llama4.kv.
-# kvgen: llama4.kv source fd738860da89 body aa8cca065f4d codegen 1
+# kvgen: llama4.kv source fd738860da89 body 65a5bdbc07f4 codegen 1
 """Whether a model's config and tensors agree with the policies that a cache was compiled from."""
 
 from __future__ import annotations
@@ -126,7 +126,10 @@ def _layer_configs(config: Any, layers: int) -> list[Any]:
 
 def _donors(config: Any, kinds: list[str]) -> dict[int, int]:
     """Layer to the layer whose keys and values it reads: the last one before it of its kind."""
-    modes = getattr(config, "kv_sharing_modes", None) or [None] * len(kinds)
+    modes = getattr(config, "kv_sharing_modes", None)
+    if modes is None:  # before transformers 5: the last layers, by their number
+        shared = getattr(config, "num_kv_shared_layers", None) or 0
+        modes = [None] * (len(kinds) - shared) + ["reuse"] * shared
     last: dict[str, int] = {}
     donors = {}
     for i, (kind, mode) in enumerate(zip(kinds, modes)):

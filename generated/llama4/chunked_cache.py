@@ -1,5 +1,5 @@
 # Written by kvgen from llama4.kv and yours to keep: kvgen claims no right to it. Edit llama4.kv.
-# kvgen: llama4.kv source fd738860da89 body 0fe348976158 codegen 1
+# kvgen: llama4.kv source fd738860da89 body 1095253fc5f4 codegen 1
 """ChunkedCache: the last 8192 tokens of each row, in a ring.
 
     policy Chunked {           # llama4.kv:8
@@ -22,6 +22,7 @@ from typing import Any
 
 import torch
 
+from ._cache import Constant
 from ._checks import columns_of
 from ._columns import Columns
 from ._reads import StoredRead
@@ -70,8 +71,10 @@ class ChunkedCache(StatefulCache):
 
     query_heads, kv_heads = 40, 8
     key_dim, value_dim = 128, 128
-    window, sinks, chunk = None, 0, 8192
-    capacity = SLOTS
+    window = Constant(None)
+    sinks = Constant(0)
+    chunk = Constant(8192)
+    capacity = Constant(SLOTS)
 
     bypass_tokens = BYPASS
     DTYPE = torch.bfloat16

@@ -1,5 +1,5 @@
 # Written by kvgen from llama4.kv and yours to keep: kvgen claims no right to it. Edit llama4.kv.
-# kvgen: llama4.kv source fd738860da89 body 917a9032f49a codegen 1
+# kvgen: llama4.kv source fd738860da89 body 9a09cabedf54 codegen 1
 """Chunked's kernels for CPUs: chunked_cpu.cpp, compiled at first use."""
 
 from __future__ import annotations
@@ -16,4 +16,5 @@ class ChunkedCpu(CpuKernels):
     SOURCE = Path(__file__).with_suffix(".cpp")
     HEADS, KEY_DIM = 8, 128
     VALUE_DIM = 128
+    KEEPS_PLANES = True
     runs = staticmethod(runs)

@@ -1,5 +1,5 @@
 # Written by kvgen from llama4.kv and yours to keep: kvgen claims no right to it. Edit llama4.kv.
-# kvgen: llama4.kv source fd738860da89 body 968fd42ecdff codegen 1
+# kvgen: llama4.kv source fd738860da89 body 0337e611eb25 codegen 1
 """FullCache: all tokens of each row.
 
     policy Full {            # llama4.kv:18
@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 
+from ._cache import Constant
 from ._checks import columns_of
 from ._columns import Columns
 from ._reads import StoredRead
@@ -64,8 +65,10 @@ class FullCache(StatefulCache):
 
     query_heads, kv_heads = 40, 8
     key_dim, value_dim = 128, 128
-    window, sinks, chunk = None, 0, None
-    capacity = None
+    window = Constant(None)
+    sinks = Constant(0)
+    chunk = Constant(None)
+    capacity = Constant(None)
 
     DTYPE = torch.bfloat16
     STORED = "contiguous"

@@ -1,5 +1,5 @@
 // Written by kvgen from mistral.kv and yours to keep: kvgen claims no right to it. Edit mistral.kv.
-// kvgen: mistral.kv source 0d21d37929f3 body ca06e51e7b8d codegen 1
+// kvgen: mistral.kv source 0d21d37929f3 body 693fd9552f92 codegen 1
 // Vectors, stored numbers and threads: what the CPU kernels of this package share. C++17, GCC or Clang.
 //
 // The vectors are the compilers' own (`vector_size`), so +, *, < and [] are instructions of whatever CPU is compiled for:
@@ -8,6 +8,7 @@
 
 #include <dlfcn.h>
 #include <link.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <array>

@@ -1,5 +1,5 @@
 # Written by kvgen from mistral.kv and yours to keep: kvgen claims no right to it. Edit mistral.kv.
-# kvgen: mistral.kv source 0d21d37929f3 body b26fee4d3c5a codegen 1
+# kvgen: mistral.kv source 0d21d37929f3 body 4a961dc55c20 codegen 1
 """SlidingCache: the last 4096 tokens of each row, in a ring.
 
     policy Sliding {           # mistral.kv:8
@@ -22,6 +22,7 @@ from typing import Any
 
 import torch
 
+from ._cache import Constant
 from ._checks import columns_of
 from ._columns import Columns
 from ._reads import StoredRead
@@ -70,8 +71,10 @@ class SlidingCache(StatefulCache):
 
     query_heads, kv_heads = 32, 8
     key_dim, value_dim = 128, 128
-    window, sinks, chunk = 4096, 0, None
-    capacity = SLOTS
+    window = Constant(4096)
+    sinks = Constant(0)
+    chunk = Constant(None)
+    capacity = Constant(SLOTS)
 
     bypass_tokens = BYPASS
     DTYPE = torch.bfloat16

@@ -1,5 +1,5 @@
 # Written by kvgen from smollm2.kv and yours to keep: kvgen claims no right to it. Edit smollm2.kv.
-# kvgen: smollm2.kv source 4545e14289df body 219c75a27b63 codegen 1
+# kvgen: smollm2.kv source 4545e14289df body d8583d684234 codegen 1
 """FullCache: all tokens of each row.
 
     policy Full {           # smollm2.kv:7
@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 
+from ._cache import Constant
 from ._checks import columns_of
 from ._columns import Columns
 from ._reads import StoredRead
@@ -64,8 +65,10 @@ class FullCache(StatefulCache):
 
     query_heads, kv_heads = 9, 3
     key_dim, value_dim = 64, 64
-    window, sinks, chunk = None, 0, None
-    capacity = None
+    window = Constant(None)
+    sinks = Constant(0)
+    chunk = Constant(None)
+    capacity = Constant(None)
 
     DTYPE = torch.bfloat16
     STORED = "contiguous"

@@ -1,5 +1,5 @@
 # Written by kvgen from smollm2.kv and yours to keep: kvgen claims no right to it. Edit smollm2.kv.
-# kvgen: smollm2.kv source 4545e14289df body f3ff51dadcbe codegen 1
+# kvgen: smollm2.kv source 4545e14289df body 3b6b1e9eba40 codegen 1
 """Full's kernels for CPUs: full_cpu.cpp, compiled at first use."""
 
 from __future__ import annotations
@@ -16,4 +16,5 @@ class FullCpu(CpuKernels):
     SOURCE = Path(__file__).with_suffix(".cpp")
     HEADS, KEY_DIM = 3, 64
     VALUE_DIM = 64
+    KEEPS_PLANES = False
     runs = staticmethod(runs)

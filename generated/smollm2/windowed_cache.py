@@ -1,5 +1,5 @@
 # Written by kvgen from smollm2.kv and yours to keep: kvgen claims no right to it. Edit smollm2.kv.
-# kvgen: smollm2.kv source 4545e14289df body a9b7b5b55b78 codegen 1
+# kvgen: smollm2.kv source 4545e14289df body 2b273b6f3d49 codegen 1
 """WindowedCache: the last 256 tokens and the first 4 of each row, in a ring.
 
     policy Windowed {          # smollm2.kv:20
@@ -24,6 +24,7 @@ from typing import Any
 
 import torch
 
+from ._cache import Constant
 from ._checks import columns_of
 from ._columns import Columns
 from ._reads import StoredRead
@@ -73,8 +74,10 @@ class WindowedCache(StatefulCache):
 
     query_heads, kv_heads = 9, 3
     key_dim, value_dim = 64, 64
-    window, sinks, chunk = 256, 4, None
-    capacity = SLOTS
+    window = Constant(256)
+    sinks = Constant(4)
+    chunk = Constant(None)
+    capacity = Constant(SLOTS)
 
     bypass_tokens = BYPASS
     DTYPE = torch.bfloat16

@@ -1,5 +1,5 @@
 # Written by kvgen from smollm2.kv and yours to keep: kvgen claims no right to it. Edit smollm2.kv.
-# kvgen: smollm2.kv source 4545e14289df body ac742f5f0b60 codegen 1
+# kvgen: smollm2.kv source 4545e14289df body 11b8aa115b80 codegen 1
 """Windowed's kernels for CPUs: windowed_cpu.cpp, compiled at first use."""
 
 from __future__ import annotations
@@ -16,4 +16,5 @@ class WindowedCpu(CpuKernels):
     SOURCE = Path(__file__).with_suffix(".cpp")
     HEADS, KEY_DIM = 3, 64
     VALUE_DIM = 64
+    KEEPS_PLANES = True
     runs = staticmethod(runs)

@@ -1,5 +1,5 @@
 # Written by kvgen from streaming.kv and yours to keep: kvgen claims no right to it. Edit streaming.kv.
-# kvgen: streaming.kv source e0ad27c66182 body 74b14102ee36 codegen 1
+# kvgen: streaming.kv source e0ad27c66182 body 9a2451972007 codegen 1
 """StreamingCache: the last 2044 tokens and the first 4 of each row, in a ring.
 
     policy Streaming {        # streaming.kv:8
@@ -24,6 +24,7 @@ from typing import Any
 
 import torch
 
+from ._cache import Constant
 from ._checks import columns_of
 from ._columns import Columns
 from ._reads import StoredRead
@@ -71,8 +72,10 @@ class StreamingCache(StatefulCache):
 
     query_heads, kv_heads = 32, 32
     key_dim, value_dim = 128, 128
-    window, sinks, chunk = 2044, 4, None
-    capacity = SLOTS
+    window = Constant(2044)
+    sinks = Constant(4)
+    chunk = Constant(None)
+    capacity = Constant(SLOTS)
 
     DTYPE = torch.float16
     STORED = "ring of 2048 slots"

@@ -1,5 +1,5 @@
 # Written by kvgen from training.kv and yours to keep: kvgen claims no right to it. Edit training.kv.
-# kvgen: training.kv source 08947af253aa body c557bb6ea961 codegen 1
+# kvgen: training.kv source 08947af253aa body e4d5006958c1 codegen 1
 """What the layers of a transformers cache share in a model for training and scoring."""
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ class StatelessBinding(Binding):
         check_tensors(self.name, self.layers[layer], layer, k, v)
         self.fit(module, layer, call)
         k.kvgen = self  # for the layers that share these keys
+        k = k.to(v.dtype)  # autocast gives float32 keys
         cache = self._caches_for(k, mask).layers[layer]
         return Reads((k.shape[2], cache.append_window(k, v))).attend(q, call)
 

@@ -1,5 +1,5 @@
 # Written by kvgen from training.kv and yours to keep: kvgen claims no right to it. Edit training.kv.
-# kvgen: training.kv source 08947af253aa body d08ec77a5e3e codegen 1
+# kvgen: training.kv source 08947af253aa body 2fe918e01aa0 codegen 1
 """What the stateless caches of this package have in common: for training and scoring, one pass from offset 0."""
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ._cache import Cache
+from ._cache import Cache, Constant
 from ._checks import (
     check_tensor,
     columns_of,
@@ -23,8 +23,9 @@ from ._masks import Masks
 class StatelessCache(Cache):
     """Nothing is stored: an append hands k and v on to its read and leaves the cache as it found it."""
 
-    capacity = None
-    offset = nbytes = 0
+    capacity = Constant(None)
+    offset = Constant(0)
+    nbytes = Constant(0)
 
     STATELESS = True
     READ: type

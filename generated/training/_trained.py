@@ -1,5 +1,5 @@
 # Written by kvgen from training.kv and yours to keep: kvgen claims no right to it. Edit training.kv.
-# kvgen: training.kv source 08947af253aa body ddb783e7c0af codegen 1
+# kvgen: training.kv source 08947af253aa body f337d907e9ba codegen 1
 """What the Triton kernels of stateless policies have in common: a forward and a backward pass without atomics."""
 
 from typing import Any
@@ -48,6 +48,9 @@ class TrainedKernels:
         if INTERPRETED and q.dtype is torch.bfloat16:  # whose products the interpreter gets wrong
             out, lse = self.attend(read, q.float(), scale, sink_logits)
             return out.to(q.dtype), lse
+        if self._device.elsewhere:
+            with torch.cuda.device(self._device.index):
+                return self.attend(read, q, scale, sink_logits)
         k, v = read.new
         if scale <= 0:
             q, scale = q * scale, 1.0  # kernels take the maximum before they scale

@@ -1,5 +1,5 @@
 # Written by kvgen from training.kv and yours to keep: kvgen claims no right to it. Edit training.kv.
-# kvgen: training.kv source 08947af253aa body 34405283e4b8 codegen 1
+# kvgen: training.kv source 08947af253aa body 5d6c4b4c6101 codegen 1
 """Gemma3GlobalTrainingCache: nothing is stored; for training and scoring.
 
     policy Gemma3GlobalTraining {  # training.kv:24
@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 
+from ._cache import Constant
 from ._reads import Read
 from ._stateless import StatelessCache
 from .gemma3globaltraining_policy import SCALE
@@ -58,7 +59,9 @@ class Gemma3GlobalTrainingCache(StatelessCache):
 
     query_heads, kv_heads = 4, 1
     key_dim, value_dim = 256, 256
-    window, sinks, chunk = None, 0, None
+    window = Constant(None)
+    sinks = Constant(0)
+    chunk = Constant(None)
 
     READ = Gemma3GlobalTrainingRead
     DTYPE = torch.bfloat16

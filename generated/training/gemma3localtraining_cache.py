@@ -1,5 +1,5 @@
 # Written by kvgen from training.kv and yours to keep: kvgen claims no right to it. Edit training.kv.
-# kvgen: training.kv source 08947af253aa body 82bad2d4be32 codegen 1
+# kvgen: training.kv source 08947af253aa body 80c0c1cf5383 codegen 1
 """Gemma3LocalTrainingCache: nothing is stored; for training and scoring.
 
     policy Gemma3LocalTraining {  # training.kv:15
@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 
+from ._cache import Constant
 from ._reads import Read
 from ._stateless import StatelessCache
 from .gemma3localtraining_policy import SCALE
@@ -58,7 +59,9 @@ class Gemma3LocalTrainingCache(StatelessCache):
 
     query_heads, kv_heads = 4, 1
     key_dim, value_dim = 256, 256
-    window, sinks, chunk = 512, 0, None
+    window = Constant(512)
+    sinks = Constant(0)
+    chunk = Constant(None)
 
     READ = Gemma3LocalTrainingRead
     DTYPE = torch.bfloat16

@@ -1,5 +1,5 @@
 # Written by kvgen from training.kv and yours to keep: kvgen claims no right to it. Edit training.kv.
-# kvgen: training.kv source 08947af253aa body 559f70b9e553 codegen 1
+# kvgen: training.kv source 08947af253aa body ff30edb3dcfe codegen 1
 """GptOssFullTrainingCache: nothing is stored; for training and scoring.
 
     policy GptOssFullTraining {  # training.kv:38
@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 
+from ._cache import Constant
 from ._reads import Read
 from ._stateless import StatelessCache
 from .gptossfulltraining_policy import SCALE
@@ -58,7 +59,9 @@ class GptOssFullTrainingCache(StatelessCache):
 
     query_heads, kv_heads = 64, 8
     key_dim, value_dim = 64, 64
-    window, sinks, chunk = None, 0, None
+    window = Constant(None)
+    sinks = Constant(0)
+    chunk = Constant(None)
 
     READ = GptOssFullTrainingRead
     DTYPE = torch.bfloat16

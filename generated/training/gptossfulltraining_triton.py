@@ -1,5 +1,5 @@
 # Written by kvgen from training.kv and yours to keep: kvgen claims no right to it. Edit training.kv.
-# kvgen: training.kv source 08947af253aa body 1f833eb28541 codegen 1
+# kvgen: training.kv source 08947af253aa body 878445b5c26d codegen 1
 """Triton kernels of GptOssFullTrainingCache: attention and its gradients, for training and scoring."""
 
 import triton
@@ -28,7 +28,7 @@ PLANS = {
         TilePlan(rows=64, keys=32, warps=4, stages=2, edge_stages=1),
     ),
     ("sm_80", 4): (
-        TilePlan(rows=64, keys=32, warps=8, stages=1, edge_stages=2),
+        TilePlan(rows=64, keys=32, warps=4, stages=1, edge_stages=1),
         TilePlan(rows=16, keys=64, warps=8, stages=1, edge_stages=1),
         TilePlan(rows=32, keys=16, warps=4, stages=1, edge_stages=1),
     ),
@@ -38,7 +38,7 @@ PLANS = {
         TilePlan(rows=128, keys=64, warps=8, stages=2, edge_stages=1),
     ),
     ("sm_90", 4): (
-        TilePlan(rows=64, keys=64, warps=8, stages=1, edge_stages=2),
+        TilePlan(rows=64, keys=32, warps=4, stages=1, edge_stages=1),
         TilePlan(rows=16, keys=64, warps=8, stages=1, edge_stages=1),
         TilePlan(rows=64, keys=32, warps=8, stages=1, edge_stages=1),
     ),
@@ -48,7 +48,7 @@ PLANS = {
         TilePlan(rows=128, keys=64, warps=8, stages=2, edge_stages=1),
     ),
     ("sm_100", 4): (
-        TilePlan(rows=64, keys=64, warps=8, stages=1, edge_stages=2),
+        TilePlan(rows=64, keys=32, warps=4, stages=1, edge_stages=1),
         TilePlan(rows=32, keys=32, warps=4, stages=1, edge_stages=1),
         TilePlan(rows=64, keys=32, warps=8, stages=1, edge_stages=1),
     ),
@@ -58,7 +58,7 @@ PLANS = {
         TilePlan(rows=64, keys=32, warps=4, stages=2, edge_stages=1),
     ),
     ("sm_120", 4): (
-        TilePlan(rows=64, keys=32, warps=8, stages=1, edge_stages=2),
+        TilePlan(rows=64, keys=32, warps=4, stages=1, edge_stages=1),
         TilePlan(rows=16, keys=64, warps=8, stages=1, edge_stages=1),
         TilePlan(rows=32, keys=16, warps=4, stages=1, edge_stages=1),
     ),

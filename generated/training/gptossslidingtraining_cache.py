@@ -1,5 +1,5 @@
 # Written by kvgen from training.kv and yours to keep: kvgen claims no right to it. Edit training.kv.
-# kvgen: training.kv source 08947af253aa body 1b954816c340 codegen 1
+# kvgen: training.kv source 08947af253aa body 8169aa6ccc70 codegen 1
 """GptOssSlidingTrainingCache: nothing is stored; for training and scoring.
 
     policy GptOssSlidingTraining {  # training.kv:28
@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 
+from ._cache import Constant
 from ._reads import Read
 from ._stateless import StatelessCache
 from .gptossslidingtraining_policy import SCALE
@@ -58,7 +59,9 @@ class GptOssSlidingTrainingCache(StatelessCache):
 
     query_heads, kv_heads = 64, 8
     key_dim, value_dim = 64, 64
-    window, sinks, chunk = 128, 0, None
+    window = Constant(128)
+    sinks = Constant(0)
+    chunk = Constant(None)
 
     READ = GptOssSlidingTrainingRead
     DTYPE = torch.bfloat16

@@ -1,5 +1,5 @@
 # Written by kvgen from training.kv and yours to keep: kvgen claims no right to it. Edit training.kv.
-# kvgen: training.kv source 08947af253aa body 91fc6c6847cf codegen 1
+# kvgen: training.kv source 08947af253aa body 9b3748cb36ae codegen 1
 """Triton kernels of GptOssSlidingTrainingCache: attention and its gradients, for training and scoring."""
 
 import triton
@@ -29,7 +29,7 @@ PLANS = {
         TilePlan(rows=64, keys=32, warps=4, stages=2, edge_stages=1),
     ),
     ("sm_80", 4): (
-        TilePlan(rows=64, keys=32, warps=8, stages=1, edge_stages=2),
+        TilePlan(rows=64, keys=32, warps=4, stages=1, edge_stages=1),
         TilePlan(rows=16, keys=64, warps=8, stages=1, edge_stages=1),
         TilePlan(rows=32, keys=16, warps=4, stages=1, edge_stages=1),
     ),
@@ -39,7 +39,7 @@ PLANS = {
         TilePlan(rows=128, keys=64, warps=8, stages=2, edge_stages=1),
     ),
     ("sm_90", 4): (
-        TilePlan(rows=64, keys=64, warps=8, stages=1, edge_stages=2),
+        TilePlan(rows=64, keys=32, warps=4, stages=1, edge_stages=1),
         TilePlan(rows=16, keys=64, warps=8, stages=1, edge_stages=1),
         TilePlan(rows=64, keys=32, warps=8, stages=1, edge_stages=1),
     ),
@@ -49,7 +49,7 @@ PLANS = {
         TilePlan(rows=128, keys=64, warps=8, stages=2, edge_stages=1),
     ),
     ("sm_100", 4): (
-        TilePlan(rows=64, keys=64, warps=8, stages=1, edge_stages=2),
+        TilePlan(rows=64, keys=32, warps=4, stages=1, edge_stages=1),
         TilePlan(rows=32, keys=32, warps=4, stages=1, edge_stages=1),
         TilePlan(rows=64, keys=32, warps=8, stages=1, edge_stages=1),
     ),
@@ -59,7 +59,7 @@ PLANS = {
         TilePlan(rows=64, keys=32, warps=4, stages=2, edge_stages=1),
     ),
     ("sm_120", 4): (
-        TilePlan(rows=64, keys=32, warps=8, stages=1, edge_stages=2),
+        TilePlan(rows=64, keys=32, warps=4, stages=1, edge_stages=1),
         TilePlan(rows=16, keys=64, warps=8, stages=1, edge_stages=1),
         TilePlan(rows=32, keys=16, warps=4, stages=1, edge_stages=1),
     ),

@@ -1,5 +1,5 @@
 # Written by kvgen from training.kv and yours to keep: kvgen claims no right to it. Edit training.kv.
-# kvgen: training.kv source 08947af253aa body 30b4f05a6143 codegen 1
+# kvgen: training.kv source 08947af253aa body b2c42b4eef3d codegen 1
 """Llama4ChunkedTrainingCache: nothing is stored; for training and scoring.
 
     policy Llama4ChunkedTraining {  # training.kv:42
@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 
+from ._cache import Constant
 from ._reads import Read
 from ._stateless import StatelessCache
 from .llama4chunkedtraining_policy import SCALE
@@ -58,7 +59,9 @@ class Llama4ChunkedTrainingCache(StatelessCache):
 
     query_heads, kv_heads = 40, 8
     key_dim, value_dim = 128, 128
-    window, sinks, chunk = None, 0, 8192
+    window = Constant(None)
+    sinks = Constant(0)
+    chunk = Constant(8192)
 
     READ = Llama4ChunkedTrainingRead
     DTYPE = torch.bfloat16

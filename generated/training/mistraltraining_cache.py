@@ -1,5 +1,5 @@
 # Written by kvgen from training.kv and yours to keep: kvgen claims no right to it. Edit training.kv.
-# kvgen: training.kv source 08947af253aa body 97addc63a315 codegen 1
+# kvgen: training.kv source 08947af253aa body e78c706d3333 codegen 1
 """MistralTrainingCache: nothing is stored; for training and scoring.
 
     policy MistralTraining {  # training.kv:6
@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 
+from ._cache import Constant
 from ._reads import Read
 from ._stateless import StatelessCache
 from .mistraltraining_policy import SCALE
@@ -58,7 +59,9 @@ class MistralTrainingCache(StatelessCache):
 
     query_heads, kv_heads = 32, 8
     key_dim, value_dim = 128, 128
-    window, sinks, chunk = 4096, 0, None
+    window = Constant(4096)
+    sinks = Constant(0)
+    chunk = Constant(None)
 
     READ = MistralTrainingRead
     DTYPE = torch.bfloat16
