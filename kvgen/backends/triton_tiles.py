@@ -240,12 +240,13 @@ def tile_plan(
 
 
 def fitted(tiles: dict[int, tuple[int, ...]], policy: CachePolicy) -> tuple[int, ...]:
-    """The row of a table for a policy's larger dim; beyond the table keys shrink as dims grow."""
+    """The row of a table for a policy's larger dim; beyond the table rows and keys shrink as dims grow."""
     dim = max(block(policy.heads.key_dim), block(policy.heads.value_dim))
     for largest, tile in tiles.items():
         if dim <= largest:
             return tile
-    return tiles[256]
+    rows, keys, *rest = tiles[256]
+    return (max(16, rows * 256 // dim), max(16, keys * 256 // dim), *rest)
 
 
 def up(n: int, multiple: int) -> int:
