@@ -255,7 +255,7 @@ def _loop_findings(
     )
     if allowed is None or policy.dtype.bytes != 2 or policy.scores.softcap is not None:
         return
-    if figures.instructions > allowed:
+    if figures.instructions > allowed * (1 + budget["instructions_tolerance"]):
         yield "instructions in the main loop", figures.instructions, allowed
 
 

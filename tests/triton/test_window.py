@@ -72,7 +72,7 @@ def test_a_tile_reads_what_it_sees_and_nothing_else():
 
 def test_work_grows_with_the_window_not_with_the_square():
     rig = Rig("heads query 1 kv 1 dim 16 window 20 storage ring")
-    rig.fill(5)
+    rig.fill(60)
     loaded = []
     for width in (4 * TILE, 8 * TILE):
         read = rig.append(width)
