@@ -1,5 +1,5 @@
 # Written by kvgen from llama.kv and yours to keep: kvgen claims no right to it. Edit llama.kv.
-# kvgen: llama.kv source 8972495ac203 body 0bd1e67a05d4 codegen 1
+# kvgen: llama.kv source 8972495ac203 body 4b37450d74fd codegen 1
 """Loads the C++ kernels of this package and calls them: the part that all policies share."""
 
 from __future__ import annotations
@@ -180,6 +180,7 @@ class CpuKernels:
     def _place(self, columns: Columns, keys: torch.Tensor, values: torch.Tensor) -> Job:
         """The job of these columns: a decode step places it once, for the append and the read."""
         job = self._job
+        torch.get_num_threads()  # in a new Python thread the pool learns torch's number only when asked for it
         if columns is not self._columns:
             self._put_positions(self._positions, 0, *columns.starts, *columns.firsts, *columns.ends)
             job.width, self._columns = columns.width, columns

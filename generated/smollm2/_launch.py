@@ -1,5 +1,5 @@
 # Written by kvgen from smollm2.kv and yours to keep: kvgen claims no right to it. Edit smollm2.kv.
-# kvgen: smollm2.kv source 4545e14289df body 2f4b81fd814b codegen 1
+# kvgen: smollm2.kv source 4545e14289df body ef278c4f05b2 codegen 1
 """How the Triton kernels of this package are launched: targets, places on the device, kernels resolved once."""
 
 from typing import Any, NamedTuple
@@ -8,8 +8,12 @@ import torch
 import triton
 from triton.runtime import driver
 
+if not hasattr(triton, "knobs"):
+    raise ImportError(f"triton {triton.__version__} is too old: the kernels need 3.4 or newer")
+
 HOOKS = triton.knobs.runtime
 INTERPRETED = HOOKS.interpret
+AMD = torch.version.hip is not None
 STEP_COLUMNS = 16  # appends of up to so many columns take one program a row, which moves the row's place itself
 FARTHEST = (1 << 30) - (1 << 16)  # kernels count positions in 32 bits; masks use the numbers beyond
 
@@ -73,7 +77,7 @@ class Kernel:
         self._run: Any = None
 
     def __call__(self, grid: tuple[int, int, int], stream: int, *arguments: Any) -> None:
-        if self._run is None:
+        if self._run is None or (AMD and any(map(beyond_buffers, arguments))):
             self._first(grid, arguments)
             return
         arguments = (*arguments, *self._rest)
@@ -89,6 +93,11 @@ class Kernel:
         if not INTERPRETED:
             self._resolved, self._metadata = compiled, compiled.packed_metadata
             self._run, self._function = compiled.run, compiled.function
+
+
+def beyond_buffers(x: Any) -> bool:
+    """AMD's buffer loads reach 2 GB; the JIT chooses them by the tensors it is handed, so larger ones go back to it."""
+    return isinstance(x, torch.Tensor) and x.untyped_storage().nbytes() >= 1 << 31
 
 
 class Target:
