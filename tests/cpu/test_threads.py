@@ -75,6 +75,14 @@ def test_python_threads_on_one_read():
             assert torch.equal(want, got)
 
 
+def test_a_new_python_thread_uses_as_many_as_torch(threads):
+    threads(1)
+    rig = Rig(LONG)
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(rig.window, 3).result()
+        assert pool.submit(rig.cache._kernels._library.pool_threads).result() in (0, 1)
+
+
 def test_long_calls_let_other_threads_run():
     rig = Rig(LONG, dtype=torch.bfloat16)
     k, v = rig.tokens(1300)
