@@ -14,6 +14,7 @@ from kvgen.pipeline import compile_text
 from tests.cpu.rig import Rig, policy_text
 from tests.cpu.test_answers import live
 
+FULL = os.environ.get("KVGEN_TEST_FULL", "") not in ("", "0")
 COMPILERS = [name for name in ("g++", "clang++", "aarch64-linux-gnu-g++") if shutil.which(name)]
 TARGETS = {
     "x86-64": ["-march=x86-64"],
@@ -58,8 +59,7 @@ def sources(policy: str, folder: Path) -> Path:
 @pytest.mark.parametrize(("compiler", "target"), CASES)
 def test_no_warnings(compiler, target, tmp_path):
     policies = list(POLICIES)
-    full = os.environ.get("KVGEN_TEST_FULL", "") not in ("", "0")
-    chosen = policies if full else [policies[(len(compiler) + len(target)) % len(policies)]]
+    chosen = policies if FULL else [policies[(len(compiler) + len(target)) % len(policies)]]
     for index, policy in enumerate(chosen):
         source = sources(policy, tmp_path / str(index))
         flags = [
@@ -88,7 +88,7 @@ def test_no_warnings(compiler, target, tmp_path):
 def test_lanes_of_other_cpus(lanes, monkeypatch):
     """A policy of its own each time: a library is opened once a process."""
     monkeypatch.setenv("KVGEN_CXXFLAGS", LANES[lanes])
-    for heads in ("query 4 kv 1", "query 6 kv 2"):
+    for heads in ("query 4 kv 1", "query 6 kv 2")[: 2 if FULL else 1]:
         window = str(30 + list(LANES).index(lanes))
         for dtype in (torch.bfloat16, torch.float32):
             live(Rig(policy_text(heads=heads, dim="64", window=window), dtype=dtype))
@@ -100,11 +100,12 @@ import torch
 torch.set_num_threads(2)
 from tests.cpu.rig import Rig, policy_text
 from tests.cpu.test_answers import RETENTION, live
-for kind, heads, dim, dtype in (
-    ("ring", "query 4 kv 2", "32", torch.bfloat16),
-    ("sinks", "query 3 kv 1", "key 5 value 7", torch.float16),
+cases = [
+    ("sinks", "query 3 kv 1", "key 16 value 24", torch.bfloat16),
+    ("ring", "query 4 kv 2", "key 5 value 7", torch.float16),
     ("contiguous chunk", "query 12 kv 1", "16", torch.float32),
-):
+]
+for kind, heads, dim, dtype in cases[: int(sys.argv[2])]:
     live(Rig(policy_text(**{**RETENTION[kind], "heads": heads, "dim": dim}), rows=2, dtype=dtype))
 print("clean")
 """
@@ -127,7 +128,7 @@ def test_sanitizers(tmp_path):
         "ASAN_OPTIONS": "detect_leaks=0",
         "KVGEN_CACHE": str(tmp_path),
     }
-    command = [sys.executable, "-c", SANITIZED, root]
+    command = [sys.executable, "-c", SANITIZED, root, "3" if FULL else "1"]
     done = subprocess.run(
         command, env=environment, cwd=root, capture_output=True, text=True, timeout=500, check=False
     )
