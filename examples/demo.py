@@ -38,7 +38,7 @@ def alone(model, tokenizer, cache_class) -> None:
     title("1. One conversation, cache `Full`")
     prompt = chat(tokenizer, "Explain in three sentences why the sky is blue.")
     cache = cache_class(model.config)
-    ids = write(model, tokenizer, prompt, cache, 60)
+    ids = write(model, tokenizer, prompt, cache, 48)
     report_size(cache, ids.shape[1])
     report_difference(
         model, {"input_ids": ids[:, :-1]}, cache_class(model.config), prompt["input_ids"].shape[1]
@@ -56,7 +56,7 @@ def batch(model, tokenizer, cache_class) -> None:
     texts = [chat_text(tokenizer, question) for question in questions]
     inputs = tokenizer(texts, return_tensors="pt", padding=True)
     cache = cache_class(model.config)
-    ids = model.generate(**inputs, cache=cache, max_new_tokens=20, do_sample=False)
+    ids = model.generate(**inputs, cache=cache, max_new_tokens=16, do_sample=False)
     start = inputs["input_ids"].shape[1]
     for question, row in zip(questions, ids[:, start:], strict=True):
         print(
@@ -73,12 +73,12 @@ def batch(model, tokenizer, cache_class) -> None:
 def chunks(model, tokenizer, cache_class) -> None:
     title("3. A long prompt, given in chunks of 100 columns")
     report = (
-        "The river rose again in the night, and the keeper of the mill wrote down its height. " * 24
+        "The river rose again in the night, and the keeper of the mill wrote down its height. " * 14
     )
     prompt = chat(tokenizer, f"{report}\nSay in one sentence what the keeper did.")
     fact("prompt", f"{prompt['input_ids'].shape[1]} tokens")
     cache = cache_class(model.config)
-    ids = write(model, tokenizer, prompt, cache, 30, prefill_chunk_size=100)
+    ids = write(model, tokenizer, prompt, cache, 20, prefill_chunk_size=100)
     report_size(cache, ids.shape[1])
     whole = {"input_ids": ids[:, :-1]}
     report_difference(
@@ -97,8 +97,8 @@ def window(model, tokenizer, cache_class) -> None:
         tokenizer,
         prompt,
         cache,
-        360,
-        every=90,
+        280,
+        every=70,
         note=lambda: sizes.append((max(cache.offsets), cache.nbytes)),
     )
     for tokens, size in sizes:
@@ -168,7 +168,8 @@ class Streamer:
 
 
 def report_difference(model, forward, cache, prompt, chunk=None) -> None:
-    """The same tokens through the model's own cache: the prompt in one go, then token by token."""
+    """The same tokens through the model's own cache: in one go, but for the last ones, token by token."""
+    prompt = max(prompt, forward["input_ids"].shape[1] - 8)
     theirs = logits(model, "sdpa", forward, prompt, None)
     ours = logits(model, "kvgen", forward, prompt, cache, chunk)
     real = forward.get("attention_mask")
@@ -207,7 +208,7 @@ def report_windowed_difference(model, ids, policy, cache) -> None:
     model.set_attn_implementation("sdpa")
     with torch.no_grad():
         theirs = model(ids, attention_mask=seen[None, None], use_cache=False).logits
-    ours = logits(model, "kvgen", {"input_ids": ids}, ids.shape[1] - 16, cache, 64)
+    ours = logits(model, "kvgen", {"input_ids": ids}, ids.shape[1] - 8, cache, 64)
     print_difference((ours - theirs).abs().max(), theirs.abs().max(), "the model under that mask")
 
 
