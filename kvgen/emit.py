@@ -88,8 +88,19 @@ def _exports(package: PackagePlan) -> dict[str, Any]:
 
 
 def _render(file: File) -> str:
-    text = _environment().get_template(file.template).render(file.values)
+    text = _fixed(file.template)
+    if text is None:
+        text = _environment().get_template(file.template).render(file.values)
     return text.rstrip("\n") + "\n"
+
+
+@functools.cache
+def _fixed(template: str) -> str | None:
+    """A template that says the same of every policy is its own text: nothing to parse."""
+    loader = _environment().loader
+    assert loader is not None
+    source, _, _ = loader.get_source(_environment(), template)
+    return None if "{%" in source or "{{" in source or "{#" in source else source
 
 
 @functools.cache
@@ -101,4 +112,6 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
         autoescape=False,
+        auto_reload=False,
+        cache_size=-1,
     )

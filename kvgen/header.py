@@ -9,6 +9,7 @@ a folder nor kvgen's version is in it, so the same policy gives the same bytes e
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 from dataclasses import dataclass
@@ -33,12 +34,17 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8")).hexdigest()[:12]
 
 
+_source_digest = functools.lru_cache(maxsize=4)(
+    digest
+)  # one text, a header in every file of its package
+
+
 def stamp(body: str, source_name: str, formatted: str, comment: str = "#") -> str:
     """The file whose text is `body`, under its header. `comment` is what begins a comment in its language."""
     return (
         f"{comment} Written by kvgen from {source_name} and yours to keep:"
         f" kvgen claims no right to it. Edit {source_name}.\n"
-        f"{comment} kvgen: {source_name} source {digest(formatted)} body {digest(body)}"
+        f"{comment} kvgen: {source_name} source {_source_digest(formatted)} body {digest(body)}"
         f" codegen {CODEGEN}\n{body}"
     )
 
