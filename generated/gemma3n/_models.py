@@ -1,5 +1,5 @@
 # Written by kvgen from gemma3n.kv and yours to keep: kvgen claims no right to it. Edit gemma3n.kv.
-# kvgen: gemma3n.kv source 2ba866454d30 body e19e49b7d827 codegen 1
+# kvgen: gemma3n.kv source 2ba866454d30 body d09045a2fc01 codegen 1
 """The caches of a whole model, acted on as one."""
 
 from __future__ import annotations
@@ -150,9 +150,12 @@ class ModelCaches:
         layers = zip(*(model._caches for model in models))
         return models[0]._of([type(caches[0]).merge_rows(caches) for caches in layers])
 
-    def clone(self) -> Any:
-        """An independent copy of every layer."""
-        return self._of([cache.clone() for cache in self._caches])
+    def clone(self, lazy: bool = False) -> Any:
+        """An independent copy of every layer. `lazy`: a layer is copied when it is written, here or there."""
+        other = self._of([cache.clone(lazy) for cache in self._caches])
+        for cache in other._caches:
+            cache._masks = other.masks
+        return other
 
     def reset(self) -> None:
         """Forget all tokens of every layer."""

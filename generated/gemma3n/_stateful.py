@@ -1,5 +1,5 @@
 # Written by kvgen from gemma3n.kv and yours to keep: kvgen claims no right to it. Edit gemma3n.kv.
-# kvgen: gemma3n.kv source 2ba866454d30 body 7b586f293e03 codegen 1
+# kvgen: gemma3n.kv source 2ba866454d30 body 5ac1a106fdf1 codegen 1
 """What the stateful caches of this package have in common: checks, offsets, prepared prefills, rows, state."""
 
 from __future__ import annotations
@@ -217,10 +217,20 @@ class StatefulCache(Cache):
         merged._after_row_change()
         return merged
 
-    def clone(self) -> Any:
-        """An independent cache with the same rows, down to what may be taken back."""
+    def clone(self, lazy: bool = False) -> Any:
+        """An independent cache with the same rows, down to what may be taken back.
+
+        `lazy`: nothing is copied before one of the two is written. That one's storage moves then, so neither may be
+        part of a graph that was captured before.
+        """
         self._settled("clone")
-        return self._select_rows(list(range(self._batch_size)))
+        return self._shared() if lazy else self._select_rows(list(range(self._batch_size)))
+
+    def _shared(self) -> Any:
+        """Such a cache on the same storage. Its masks are its own: threads may use the two."""
+        other = self._shell(self._batch_size)
+        other._masks, other._storage = Masks(), self._storage.share()
+        return other
 
     def _row_numbers(self, rows: Any, call: str) -> list[int]:
         self._settled(call)

@@ -1,5 +1,5 @@
 # Written by kvgen from llama.kv and yours to keep: kvgen claims no right to it. Edit llama.kv.
-# kvgen: llama.kv source 8972495ac203 body caad6a482c85 codegen 1
+# kvgen: llama.kv source 8972495ac203 body 5382b5d1acde codegen 1
 """The stored keys and values of a cache, and the reads that were lent from them."""
 
 from __future__ import annotations
@@ -34,12 +34,14 @@ class Storage:
 
     Reads are snapshots by an undo log: a write hands every read that is still held the tokens it overwrites, and the
     read rebuilds its planes only if it is attended again. Nobody copies planes at an append.
+    Planes that are `shared` are another storage's too, and nobody writes them: whoever wants to separates first.
     """
 
-    __slots__ = ("_lent", "keys", "values")
+    __slots__ = ("_lent", "keys", "shared", "values")
 
     def __init__(self, keys: torch.Tensor, values: torch.Tensor) -> None:
         self.keys, self.values = keys, values
+        self.shared = False
         self._lent: list[weakref.ref[Any]] = []
 
     @classmethod
@@ -58,6 +60,22 @@ class Storage:
     @property
     def nbytes(self) -> int:
         return self.keys.nbytes + self.values.nbytes
+
+    def share(self) -> Storage:
+        """Another storage of the same planes, until one of the two is written."""
+        other = Storage(self.keys, self.values)
+        self.shared = other.shared = True
+        return other
+
+    @torch.inference_mode(False)
+    def separate(self) -> None:
+        """Planes of its own, before a write; reads that are held see the same tokens in them."""
+        if self.keys.is_cuda and torch.cuda.is_current_stream_capturing():
+            raise RuntimeError(
+                "this cache shares its storage with the one it was cloned from until it is written:"
+                " append to it once before a graph is captured"
+            )
+        self.keys, self.values, self.shared = self.keys.clone(), self.values.clone(), False
 
     def lend(self, read: Any) -> Any:
         """Count a read among those that this storage's writes must tell."""
@@ -83,6 +101,8 @@ class Storage:
             self._put(index, 0, 0, lowest_slot)
 
     def _put(self, index: Any, k: Any, v: Any, lowest_slot: int) -> None:
+        if self.shared:
+            self.separate()
         self._keep(index, lowest_slot)
         self.keys[index], self.values[index] = k, v
 
@@ -108,6 +128,8 @@ class Storage:
 
     def detach(self) -> None:
         """Before all of it is overwritten: the reads that are held go on with a copy."""
+        if self.shared:
+            self.separate()
         if held := self.held():
             copy = Storage(self.keys.clone(), self.values.clone())
             for read in held:
@@ -140,6 +162,7 @@ class Storage:
             larger = plane.new_zeros(*plane.shape[:2], slots, plane.shape[3])
             larger[:, :, : plane.shape[2]] = plane
             setattr(self, name, larger)
+        self.shared = False
 
 
 def places(columns: Columns, runs: Runs, device: torch.device) -> Iterator[tuple[Any, Any, int]]:

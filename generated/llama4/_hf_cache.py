@@ -1,5 +1,5 @@
 # Written by kvgen from llama4.kv and yours to keep: kvgen claims no right to it. Edit llama4.kv.
-# kvgen: llama4.kv source fd738860da89 body be036da1bf4f codegen 1
+# kvgen: llama4.kv source fd738860da89 body d090331c8fcb codegen 1
 """A model's cache as transformers takes it."""
 
 from __future__ import annotations
@@ -91,9 +91,11 @@ class ModelCache(Cache):
         """What the stored bytes mean; known from the first keys on."""
         return "" if self.caches is None else self.caches.signature
 
-    def clone(self) -> ModelCache:
-        """An independent copy."""
-        return copy.deepcopy(self)
+    def clone(self, lazy: bool = False) -> ModelCache:
+        """An independent copy. `lazy`: keys and values are copied when they are written, here or there."""
+        if self.caches is None:
+            return copy.deepcopy(self)
+        return copy.deepcopy(self, {id(self.caches): self.caches.clone(lazy)})
 
     def is_trimmable(self, n: int = 1) -> bool:
         """Whether the last n columns can go as if they had never come."""

@@ -1,5 +1,5 @@
 # Written by kvgen from mistral.kv and yours to keep: kvgen claims no right to it. Edit mistral.kv.
-# kvgen: mistral.kv source 0d21d37929f3 body 4b37450d74fd codegen 1
+# kvgen: mistral.kv source 0d21d37929f3 body 3c4c4735b631 codegen 1
 """Loads the C++ kernels of this package and calls them: the part that all policies share."""
 
 from __future__ import annotations
@@ -125,6 +125,8 @@ class CpuKernels:
 
     def write(self, storage: Storage, k: torch.Tensor, v: torch.Tensor, columns: Columns) -> None:
         """Store the tokens of an append; reads that are still held get those that it overwrites."""
+        if storage.shared:
+            storage.separate()
         lowest_slot = 0 if max(columns.ends) > storage.slots else min(columns.firsts)
         held = storage.held(lowest_slot)
         old = self._room_for(columns, storage.keys) if held else None

@@ -1,5 +1,5 @@
 # Written by kvgen from mistral.kv and yours to keep: kvgen claims no right to it. Edit mistral.kv.
-# kvgen: mistral.kv source 0d21d37929f3 body ccae6d9ec734 codegen 1
+# kvgen: mistral.kv source 0d21d37929f3 body d97fd4be6b7b codegen 1
 """What the Triton kernels of all stored policies have in common: which kernel, which grid, which workspace."""
 
 from typing import Any, NamedTuple
@@ -94,6 +94,8 @@ class StoredKernels:
                 "`storage contiguous` grows and moves, so no graph can capture it: declare"
                 " `storage fixed`, or a ring"
             )
+        if storage.shared:
+            storage.separate()
         if storage.held() and not capturing():  # a replay invalidates the reads before it
             storage.keep(columns, self.runs)
         keys, values = storage.keys, storage.values

@@ -1,5 +1,5 @@
 # Written by kvgen from training.kv and yours to keep: kvgen claims no right to it. Edit training.kv.
-# kvgen: training.kv source 08947af253aa body 2fe918e01aa0 codegen 1
+# kvgen: training.kv source 08947af253aa body f36cb2114d02 codegen 1
 """What the stateless caches of this package have in common: for training and scoring, one pass from offset 0."""
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class StatelessCache(Cache):
     def merge_rows(cls, caches: Any) -> Any:
         raise cls._refusal("merge_rows")
 
-    def clone(self) -> Any:
+    def clone(self, lazy: bool = False) -> Any:
         raise self._refusal("clone")
 
     def state_dict(self) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """A store of prompts: the longest beginning of a new one that is already in a cache.
 
     store = PromptStore(lambda: MistralHFCache(model.config), memory_bytes=2 << 30, folder="prompts")
-    found = store.find(tokens)                  # nothing is copied
+    found = store.find(tokens)
     cache = found.cache() if found else MistralHFCache(model.config)
     model.generate(ids, cache=cache, ...)       # runs what comes after found.tokens
     store.add(all_tokens_in_the_cache, cache)
@@ -44,8 +44,12 @@ class Found:
     _entry: _Entry
 
     def cache(self) -> Any:
-        """A cache of these tokens, the caller's own. This is where it is copied, or read from its file."""
-        return self._store.copy_of(self._entry, self.tokens)
+        """A cache of these tokens, the caller's own.
+
+        It shares the store's memory until it is first written: then it is copied, and the store's stays as it is. One
+        that is in a file is read here.
+        """
+        return self._store.take(self._entry, self.tokens)
 
 
 class PromptStore:
@@ -98,7 +102,7 @@ class PromptStore:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the caches in memory."""
+        """Bytes of the caches in memory; one that is taken counts again only once it is written, and then not here."""
         with self._lock:
             return sum(entry.bytes for entry in self._entries.values() if entry.cache is not None)
 
@@ -118,10 +122,10 @@ class PromptStore:
                 return usable
         return 0
 
-    def copy_of(self, entry: _Entry, tokens: int) -> Any:
+    def take(self, entry: _Entry, tokens: int) -> Any:
         """What `Found.cache` gives."""
         with self._lock:
-            cache = self._in_memory(entry).clone()
+            cache = self._in_memory(entry).clone(lazy=True)
             self.saved_tokens += tokens
             self._make_room()
         if len(entry.tokens) > tokens:

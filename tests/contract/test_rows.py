@@ -92,11 +92,14 @@ def test_merge_rows(clauses, last, backend):
 
 
 @pytest.mark.parametrize("last", LAST)
-@pytest.mark.parametrize("how", ["clone", "deepcopy", "pickle", "copy of a held read's cache"])
+@pytest.mark.parametrize(
+    "how", ["clone", "lazy clone", "deepcopy", "pickle", "copy of a held read's cache"]
+)
 def test_copies(clauses, last, how, backend):
     pair = ragged(clauses, backend, last)
     make = {
         "clone": lambda c: c.clone(),
+        "lazy clone": lambda c: c.clone(lazy=True).clone(lazy=True),
         "deepcopy": copy.deepcopy,
         "pickle": lambda c: pickle.loads(pickle.dumps(c)),
         "copy of a held read's cache": lambda c: copy.deepcopy({"cache": c})["cache"],
@@ -124,6 +127,43 @@ def test_a_copy_is_directly_after_the_window_too(n, backend):
         other = pair.branch(cache)
         other.trim(n, bypass=True)
         other.probe()
+
+
+WRITES = {
+    "append_decode": lambda pair: pair.decode(),
+    "append_window": lambda pair: (pair.window(2), pair.window(1)),
+    "a long window": lambda pair: pair.window(40),
+    "trim": lambda pair: pair.trim(1),
+    "reset": lambda pair: pair.call("reset"),
+    "filter_rows": lambda pair: pair.call("filter_rows", [2, 0, 1]),
+    "load_state_dict": lambda pair: pair.cache.load_state_dict(pair.cache.state_dict()),
+}
+
+
+@pytest.mark.parametrize("first", ["source", "clone"])
+@pytest.mark.parametrize("write", WRITES)
+def test_a_lazy_clone_is_copied_by_the_first_write(clauses, write, first, backend):
+    """Of either; what the other holds, and reads of before, stay."""
+    pair = ragged(clauses, backend, 4)
+    pair.decode()
+    before = {t.data_ptr() for t in _planes(pair.cache)}
+    other = pair.branch(pair.cache.clone(lazy=True))
+    third = pair.branch(pair.cache.clone(lazy=True))
+    assert {t.data_ptr() for t in _planes(other.cache)} == before
+    assert other.cache.nbytes == pair.cache.nbytes
+    writer, reader = (pair, other) if first == "source" else (other, pair)
+    WRITES[write](writer)
+    assert not _stored(writer) & _stored(reader)
+    assert _stored(reader) == _stored(third) <= before
+    for each in (writer, reader, third):
+        each.recheck()
+        each.probe()
+
+
+def _stored(pair) -> set[int]:
+    """The addresses of what a cache stores, of rows that are waiting not."""
+    storage = pair.cache._storage
+    return {storage.keys.data_ptr(), storage.values.data_ptr()}
 
 
 def test_reset(clauses, backend):

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import functools
 import json
+import os
+import shutil
 import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
 import torch
 
 import kvgen
@@ -184,3 +187,14 @@ def load(text: str, stem: str) -> Any:
         package = kvgen.load(path)
     importlib.import_module(f"{package.__name__}.hf")
     return package
+
+
+def backend_or_skip(name: str) -> str:
+    """The backend, where it can run."""
+    if name == "cpu" and not any(map(shutil.which, ("c++", "g++", "clang++"))):
+        pytest.skip("no C++ compiler")
+    if name == "triton":
+        pytest.importorskip("triton")
+        if os.environ.get("TRITON_INTERPRET") != "1":
+            pytest.skip("the models are on the CPU, where triton needs its interpreter")
+    return name

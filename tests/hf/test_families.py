@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import copy
-import os
-import shutil
 
 import pytest
 import torch
 
 pytest.importorskip("transformers")
 
-from tests.hf.models import FAMILIES, VOCABULARY, WINDOW, load, tiny
+from tests.hf.models import FAMILIES, VOCABULARY, WINDOW, backend_or_skip, load, tiny
 
 PROMPT, LENGTH = 2 * WINDOW + 3, 2 * WINDOW + 3 + 3 * WINDOW
 # Prefill whole, in chunks around the window's size, and column by column; then decode.
@@ -67,16 +65,6 @@ def close(got, want, real=None):
     if real is not None:
         difference = difference[real]
     return float(difference.max() / max(1.0, float(want.abs().max())))
-
-
-def backend_or_skip(name):
-    if name == "cpu" and not any(map(shutil.which, ("c++", "g++", "clang++"))):
-        pytest.skip("no C++ compiler")
-    if name == "triton":
-        pytest.importorskip("triton")
-        if os.environ.get("TRITON_INTERPRET") != "1":
-            pytest.skip("the models are on the CPU, where triton needs its interpreter")
-    return name
 
 
 @pytest.mark.parametrize(("family", "chunks", "backend"), CASES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import threading
 
@@ -12,7 +13,8 @@ pytest.importorskip("transformers")
 pytest.importorskip("safetensors")
 
 from kvgen.prompts import PromptFileError, PromptStore, load, read_metadata, save
-from tests.hf.models import VOCABULARY, WINDOW, tiny
+from tests.hf.models import VOCABULARY, WINDOW, backend_or_skip, tiny
+from tests.hf.models import load as load_package
 
 
 def ids(columns, seed=0, rows=1):
@@ -214,10 +216,92 @@ def test_over_budget_the_least_recently_used_goes(tmp_path):
     assert len(list(tmp_path.iterdir())) >= 1
 
 
+def planes(cache):
+    """The addresses of all stored keys and values."""
+    storages = [layer._storage for layer in cache.caches.layers]
+    return {plane.data_ptr() for s in storages for plane in (s.keys, s.values)}
+
+
+STORAGES = {
+    "ring": ("mistral", "storage  ring", "storage  ring"),
+    "contiguous": ("llama", "storage  contiguous", "storage  contiguous"),
+    "fixed": ("llama", "storage  contiguous", "storage  fixed 64"),
+}
+
+
+@pytest.mark.parametrize("from_file", [False, True], ids=["in memory", "from a file"])
+@pytest.mark.parametrize("backend", ["torch", "cpu"])
+@pytest.mark.parametrize("storage", STORAGES)
+def test_takers_share_until_they_write(storage, backend, from_file, tmp_path):
+    family, written, wanted = STORAGES[storage]
+    case = tiny(family)
+    hf = load_package(case.policy.replace(written, wanted), f"tiny_{storage}").hf
+    backend = backend_or_skip(backend)
+
+    def make():
+        return hf.TinyHFCache(case.model.config, backend=backend)
+
+    tokens = ids(3 * WINDOW)[0].tolist()
+    cache = make()
+    forward(case, cache, torch.tensor([tokens[:-1]]))
+    forward(case, cache, torch.tensor([tokens[-1:]]))
+    size = cache.nbytes
+    store = PromptStore(make, 0 if from_file else 1 << 30, tmp_path if from_file else None)
+    store.add(tokens, cache)
+    rest = torch.tensor([tokens[-1:]])
+    want = forward(case, cache.clone(), rest)
+    found = store.find([*tokens, 5])
+    takers = [found.cache() for _ in range(4)]
+    if not from_file:
+        assert all(planes(taker) == planes(takers[0]) for taker in takers)
+        assert store.nbytes == size
+    writes = [
+        lambda taker: forward(case, taker, rest),
+        lambda taker: taker.trim(2),
+        lambda taker: taker.reset(),
+        lambda taker: taker.batch_repeat_interleave(2),
+    ]
+    for taker, write in zip(takers, writes, strict=True):
+        write(taker)
+        fresh = found.cache()
+        assert not planes(taker) & planes(fresh)
+        torch.testing.assert_close(forward(case, fresh, rest), want, rtol=0, atol=1e-5)
+    assert store.nbytes == (0 if from_file else size)
+
+
+def test_takers_in_threads_write_at_once():
+    case = tiny("mistral")
+    tokens = ids(3 * WINDOW)[0].tolist()
+    store, failures = store_of(case), []
+    store.add(tokens, filled(case, tokens))
+    want = forward(case, filled(case, tokens), ids(5, seed=9))
+
+    def work():
+        try:
+            for _ in range(5):
+                cache = store.find([*tokens, 5]).cache()
+                got = forward(case, cache, ids_of_rest)
+                torch.testing.assert_close(got, want, rtol=0, atol=1e-5)
+        except BaseException as error:  # noqa: BLE001 - reported by the test's own thread
+            failures.append(error)
+
+    ids_of_rest = ids(5, seed=9)
+    run_in_threads([work] * 4)
+    assert not failures
+
+
 def test_tokens_must_be_those_of_the_cache():
     case = tiny("mistral")
     with pytest.raises(ValueError, match="2 tokens were given"):
         store_of(case).add([1, 2], filled(case, ids(9)[0].tolist()))
+
+
+def run_in_threads(calls):
+    threads = [threading.Thread(target=call) for call in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
 
 
 def test_several_threads(tmp_path):
@@ -238,10 +322,6 @@ def test_several_threads(tmp_path):
         except BaseException as error:  # noqa: BLE001 - reported by the test's own thread
             failures.append(error)
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_in_threads([functools.partial(work, number) for number in range(4)])
     assert not failures
     assert all(cache.offsets == (9,) for cache in caches)
