@@ -115,9 +115,10 @@ _NO_NEWLINE = "\n\\ No newline at end of file\n"
 
 def _changes(folder: Path, package: Package, recorded: Manifest) -> Iterator[Change]:
     home = folder / package.name
-    _refuse_foreign(home)
+    present = _names(home)
+    _refuse_foreign(home, present)
     for name, after in sorted(package.files.items()):
-        before = _read(home / name)
+        before = _read(home / name) if name in present else None
         if before != after:
             why = _why(name, before, package, recorded.get(package.name))
             yield Change(f"{package.name}/{name}", why, before or "", after)
@@ -138,14 +139,21 @@ def _why(name: str, before: str | None, package: Package, entry: Entry | None) -
     return Why.TEMPLATES
 
 
-def _refuse_foreign(home: Path) -> None:
+def _names(home: Path) -> set[str]:
+    """What a package's folder holds; nothing where it is not there yet."""
+    try:
+        return set(os.listdir(home)) - {"__pycache__"}
+    except FileNotFoundError:
+        return set()
+    except OSError as error:
+        raise FileProblem.of(error) from error
+
+
+def _refuse_foreign(home: Path, names: set[str]) -> None:
     """A folder of the package's name that kvgen did not write stays as it is."""
-    if not home.exists():
-        return
-    names = sorted(path.name for path in home.iterdir() if path.name != "__pycache__")
     if names and not any(header.read(_read(home / name) or "") for name in names):
         raise FileProblem(
-            f"{home} was not written by kvgen (it holds {names[0]});"
+            f"{home} was not written by kvgen (it holds {min(names)});"
             " rename the .kv file, or choose another folder with -o"
         )
 
@@ -218,7 +226,7 @@ def _body_hash(text: str) -> str:
 def write(found: Comparison) -> None:
     """Write what changed; each file appears whole or not at all."""
     for change in found.changes:
-        write_file(found.folder / change.path, change.after)
+        write_file(f"{found.folder}/{change.path}", change.after)
 
 
 def prune(found: Comparison) -> None:
@@ -235,18 +243,22 @@ def prune(found: Comparison) -> None:
         write_file(found.folder / manifest.NAME, _manifest_text(found, pruned=True))
 
 
-def write_file(path: Path, text: str) -> None:
-    """Write beside and rename, keeping the mode of the file that was there."""
-    path = path.resolve()
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+def write_file(path: str | os.PathLike[str], text: str) -> None:
+    """Write beside and rename. A file that was there keeps its mode, and a link to one stays a link."""
+    there = os.path.lexists(path)
+    target = os.path.realpath(path) if there else os.fspath(path)
+    folder, name = os.path.split(target)
+    beside = os.path.join(folder, f".{name}.{os.getpid()}.part")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_bytes(text.encode("utf-8"))
-        if path.exists():
-            shutil.copymode(path, beside)
-        beside.replace(path)
+        if not there:
+            os.makedirs(folder or ".", exist_ok=True)
+        with open(beside, "wb") as file:
+            file.write(text.encode("utf-8"))
+        if there and os.path.exists(target):
+            shutil.copymode(target, beside)
+        os.replace(beside, target)
     except OSError as error:
-        beside.unlink(missing_ok=True)
+        Path(beside).unlink(missing_ok=True)
         raise FileProblem.of(error) from error
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from kvgen import outdir, wording
 from kvgen.errors import FileProblem
 from kvgen.inputs import Input, Inputs
+from kvgen.pause import no_collection
 
 if TYPE_CHECKING:
     from kvgen.diagnostics import Diagnostic
@@ -72,6 +73,7 @@ class Compile:
             raise FileProblem("--emit only prints: leave out --check, --diff and --prune")
 
 
+@no_collection()
 def compile(inputs: Inputs, asked: Compile) -> Outcome:
     """All files or none: with a problem in one of them nothing is written."""
     from kvgen import stages

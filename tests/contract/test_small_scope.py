@@ -4,8 +4,8 @@ A tree of calls: each node is a state, each branch one more call on a clone of i
 has no branch of its own: it is tried on the node before its branches, which would show a change. The last branch of
 a node is no clone: it happens to the node itself, whose read is held and must answer as before.
 
-By default rings with and without sinks, a chunk each and full attention are walked to four calls, with one or two rows, and
-all the rest to three; `KVGEN_TEST_FULL=1` walks everything to four.
+Rings of every kind and full attention, one row and two, are walked to four calls. The other storages are walked to three, and by
+the slow tests to four.
 """
 
 import math
@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from kvgen.verify.reference import ReferenceCache, RefusedError
-from tests.contract.harness import DEVICE, FULL, package, policy_of, policy_text, refused
+from tests.contract.harness import DEVICE, package, policy_of, policy_text, refused
 
 SHAPE = "heads query 2 kv 1 dim 4 dtype f32 padding left right "
 
@@ -41,18 +41,7 @@ POLICIES = {
     "GrowingChunk": f"{SHAPE} chunk 3 storage contiguous",
     "TrimOff": f"{SHAPE} window 2 storage ring trim off",
 }
-# To four calls: one number of rows each, one and two by turns.
-DEEP = {
-    *(
-        (f"W{w}S{s}Slack{k}", 1 + (w + s + k) % 2)
-        for w in (1, 2, 3)
-        for s in (0, 1)
-        for k in (0, 1)
-    ),
-    ("K2Slack0", 1),
-    ("K3Slack1", 2),
-    ("Full", 2),
-}
+OTHER_STORAGES = ("FixedFull", "FixedWindow", "GrowingWindow", "GrowingChunk", "TrimOff")
 REACH = {name: int(name[1]) if name[1].isdigit() else 2 for name in POLICIES}
 
 
@@ -264,6 +253,13 @@ def walk(name: str, rows: int, depth: int, backend: str) -> int:
 
 
 @pytest.mark.parametrize("rows", [1, 2])
-@pytest.mark.parametrize("name", POLICIES)
-def test_all_short_histories(name, rows, backend):
-    walk(name, rows, 4 if FULL or (name, rows) in DEEP else 3, backend)
+@pytest.mark.parametrize("name", [name for name in POLICIES if name not in OTHER_STORAGES])
+def test_all_histories_of_four_calls(name, rows, backend):
+    walk(name, rows, 4, backend)
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+@pytest.mark.parametrize("name", OTHER_STORAGES)
+@pytest.mark.parametrize("depth", [3, pytest.param(4, marks=pytest.mark.slow)])
+def test_all_short_histories_of_other_storages(name, rows, depth, backend):
+    walk(name, rows, depth, backend)
