@@ -1,0 +1,99 @@
+"""Parts of pages that are kept elsewhere: `% from_code: clauses` in a page becomes the clauses' pages, and so on.
+
+One source and no copies: what `kvgen explain` prints is what the site shows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from pygments.lexer import RegexLexer
+from pygments.token import Comment, Keyword, Name, Number, Punctuation, Text
+
+from kvgen import listing
+from kvgen.clauses import MODEL, POLICY
+from kvgen.diagnostics import CODES
+from kvgen.words import words
+
+FAMILIES = {
+    "KV1": "How a file is written",
+    "KV2": "The clauses of a policy",
+    "KV3": "Names and `from`",
+    "KV4": "Models",
+    "KV9": "Warnings",
+}
+
+
+def clauses() -> str:
+    parts = []
+    for title, kinds in (("Of a policy", POLICY), ("Of a model", MODEL)):
+        rows = [f"| {_forms(kind.forms)} | {kind.meaning} | {kind.default} |" for kind in kinds]
+        parts += [f"## {title}", "", "| clause | meaning | default |", "|---|---|---|", *rows, ""]
+        parts += [_lowered(listing.page(kind.keyword), 2) for kind in kinds]
+    return "\n".join(parts)
+
+
+def codes() -> str:
+    parts = []
+    for family, title in FAMILIES.items():
+        parts.append(f"## {title}\n")
+        parts += [_lowered(listing.page(code), 2) for code in CODES if code.startswith(family)]
+    return "\n".join(parts)
+
+
+def kernels() -> str:
+    return f"```text\n{listing.table('kernels')}```\n"
+
+
+def backends() -> str:
+    return f"```text\n{listing.table('backends')}```\n"
+
+
+PARTS: dict[str, Callable[[], str]] = {
+    "clauses": clauses,
+    "codes": codes,
+    "kernels": kernels,
+    "backends": backends,
+}
+
+
+class PolicyLexer(RegexLexer):
+    """`.kv` blocks, coloured. The words are the grammar's."""
+
+    name, aliases, filenames = "kvgen policies", ["kv"], ["*.kv"]  # noqa: RUF012
+    tokens = {  # noqa: RUF012
+        "root": [
+            (r"#.*", Comment.Single),
+            (rf"\b({'|'.join(words().types)})\b(?!\w)", Keyword),
+            (r"[0-9][\w.+-]*", Number),
+            (r"[A-Za-z]\w*", Name),
+            (r"[{},*]", Punctuation),
+            (r"\s+", Text),
+            (r".", Text),
+        ]
+    }
+
+
+def _forms(forms: tuple[str, ...]) -> str:
+    return "<br>".join(f"`{form}`" for form in forms)
+
+
+def _lowered(page: str, levels: int) -> str:
+    """A page as a section of another."""
+    return re.sub(r"^(#+ )", "#" * levels + r"\1", page, flags=re.MULTILINE)
+
+
+def insert(_app: Any, page: str, source: list[str]) -> None:
+    if page == "decisions/README":  # a plain page for readers of the repository, a chapter for the site
+        source[0] += "\n```{toctree}\n:hidden:\n:glob:\n\n0*\n```\n"
+    source[0] = re.sub(
+        r"^% from_code: (\w+)$", lambda found: PARTS[found[1]](), source[0], flags=re.MULTILINE
+    )
+
+
+def setup(app: Any) -> dict[str, Any]:
+    app.add_lexer("kv", PolicyLexer)
+    app.connect("source-read", insert)
+    return {"parallel_read_safe": True, "version": "1"}
