@@ -5,7 +5,7 @@ VENV   ?= .venv
 PY      = $(VENV)/bin/python
 PIP     = $(PY) -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test bench lint clean help
+.PHONY: demo test bench lint docs clean help
 .DELETE_ON_ERROR:
 
 help:
@@ -13,6 +13,7 @@ help:
 	@echo "make test   all tests          make test ARGS=tests/cli"
 	@echo "make bench  measured ratios on this machine"
 	@echo "make lint   format, lint and types"
+	@echo "make docs   the site, in build/docs"
 
 demo: $(VENV)/.model
 	$(PY) -m kvgen compile policies
@@ -23,6 +24,10 @@ test: $(VENV)/.dev $(VENV)/.model $(VENV)/.oracle
 
 bench: $(VENV)/.dev
 	$(PY) -m bench
+
+docs: $(VENV)/.dev
+	$(PY) -m sphinx -q -W --keep-going -b html -d build/docs/.state docs build/docs/html
+	@echo "build/docs/html/index.html"
 
 lint: $(VENV)/.dev
 	$(VENV)/bin/ruff format --check .

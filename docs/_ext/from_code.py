@@ -62,7 +62,7 @@ PARTS: dict[str, Callable[[], str]] = {
 class PolicyLexer(RegexLexer):
     """`.kv` blocks, coloured. The words are the grammar's."""
 
-    name, aliases, filenames = "kvgen policies", ["kv"], ["*.kv"]  # noqa: RUF012
+    name, aliases, filenames = "kvgen policies", ["kv"], ["*.kv"]
     tokens = {  # noqa: RUF012
         "root": [
             (r"#.*", Comment.Single),
@@ -86,7 +86,9 @@ def _lowered(page: str, levels: int) -> str:
 
 
 def insert(_app: Any, page: str, source: list[str]) -> None:
-    if page == "decisions/README":  # a plain page for readers of the repository, a chapter for the site
+    if (
+        page == "decisions/README"
+    ):  # a plain page for readers of the repository, a chapter for the site
         source[0] += "\n```{toctree}\n:hidden:\n:glob:\n\n0*\n```\n"
     source[0] = re.sub(
         r"^% from_code: (\w+)$", lambda found: PARTS[found[1]](), source[0], flags=re.MULTILINE

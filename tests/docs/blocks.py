@@ -76,7 +76,9 @@ class Page:
             if word.startswith("KV"):
                 expected.add(word)
             else:
-                assert word.endswith(".kv"), f"{self._where(block)}: `{word}` is no file and no code"
+                assert word.endswith(".kv"), (
+                    f"{self._where(block)}: `{word}` is no file and no code"
+                )
                 self._save(block, word)
                 name = word
         checked = pipeline.check_text(block.text, Path(name).name)

@@ -43,7 +43,9 @@ def test_a_page_runs(path, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("path", PAGES, ids=named)
 def test_links_lead_somewhere(path):
-    text = re.sub(r"^```.*?^```$", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(
+        r"^```.*?^```$", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL
+    )
     for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", text):
         assert (path.parent / target).exists(), target
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kvgen.cli import main
 from kvgen.clauses import ALL
+from kvgen.cli import main
 from kvgen.diagnostics import CODES
 from tests.project.test_process import environment
 
@@ -79,5 +79,12 @@ def test_all_commands_and_options_are_there(site):
 
 def test_emitted_methods_are_there(site):
     words = page(site, "reference/emitted.html").words
-    for method in ("append_decode", "append_window", "is_trimmable", "attend", "merge_rows", "sync"):
+    for method in (
+        "append_decode",
+        "append_window",
+        "is_trimmable",
+        "attend",
+        "merge_rows",
+        "sync",
+    ):
         assert method in words, method
