@@ -21,8 +21,8 @@ from kvgen import machine_code
 from kvgen.backends import triton_tiles as plans
 from kvgen.emit import emit
 from kvgen.ir import CachePolicy, Program, Ring, Stateless
+from kvgen.naming import modules, names
 from kvgen.plan import plan
-from kvgen.spell import modules, names
 
 BUDGET = Path(__file__).with_name("audit_budget.json")
 TARGETS = {target.name: target for target in plans.TARGETS}

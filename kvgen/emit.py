@@ -11,8 +11,9 @@ import jinja2
 from kvgen import backends, header, hf_plan, self_test
 from kvgen.backends import File
 from kvgen.ir import Ring, Stateless
+from kvgen.naming import modules, names, natural
 from kvgen.plan import PackagePlan
-from kvgen.spell import model_values, modules, names, natural, policy_values
+from kvgen.spell import model_values, policy_values
 
 
 def emit(package: PackagePlan, tests: bool = False) -> Mapping[str, str]:

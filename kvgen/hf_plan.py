@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 
 from kvgen import ir, model
 from kvgen.backends import File
-from kvgen.spell import class_name, natural
+from kvgen.naming import class_name, natural
 
 
 @dataclass(frozen=True, slots=True)

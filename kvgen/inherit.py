@@ -6,40 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from kvgen.clauses import BY_KEYWORD
-from kvgen.clauses.chunk import Chunk
-from kvgen.clauses.dim import Dim
-from kvgen.clauses.heads import Heads
-from kvgen.clauses.scale import Scale
-from kvgen.clauses.sink_logits import SinkLogits
-from kvgen.clauses.sinks import Sinks
-from kvgen.clauses.softcap import Softcap
-from kvgen.clauses.stateless import Stateless
-from kvgen.clauses.storage import Storage
-from kvgen.clauses.window import Window
+from kvgen.clauses import BY_KEYWORD, POLICY
 from kvgen.diagnostics import Fix, Label, Problems
-from kvgen.ir import DType, Padding, Trim
 from kvgen.nearest import Nearest
 from kvgen.source import Span
 from kvgen.syntax import Clause, Declaration, Word
 
 T = TypeVar("T")
 
-_KEYWORDS: dict[type, str] = {
-    Heads: "heads",
-    Dim: "dim",
-    DType: "dtype",
-    Scale: "scale",
-    Softcap: "softcap",
-    SinkLogits: "sink_logits",
-    Window: "window",
-    Sinks: "sinks",
-    Chunk: "chunk",
-    Storage: "storage",
-    Stateless: "stateless",
-    Padding: "padding",
-    Trim: "trim",
-}
+_KEYWORDS = {kind.value: kind.keyword for kind in POLICY}
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,14 +54,9 @@ def _codes() -> Iterable[Row]:
     return CODES.items()
 
 
-BACKENDS = {
-    "torch": "PyTorch's own operations: runs wherever torch does, and is always emitted",
-    "cpu": "C++17, compiled at first use: needs g++ or clang",
-    "triton": "Triton kernels for NVIDIA and AMD GPUs: needs triton",
-}
-
-
 def _backends() -> Iterable[Row]:
+    from kvgen.backends import BACKENDS
+
     return BACKENDS.items()
 
 

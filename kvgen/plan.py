@@ -6,12 +6,12 @@ visibility, slots and trimming are asked of model.py.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from kvgen import model
+from kvgen.backends import BACKENDS
 from kvgen.ir import CachePolicy, Contiguous, Fixed, Model, Program, Ring, Stateless
-
-BACKENDS = ("torch", "cpu", "triton")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class PackagePlan:
     backends: tuple[str, ...]
 
 
-def plan(program: Program, backends: tuple[str, ...] = BACKENDS) -> PackagePlan:
+def plan(program: Program, backends: Collection[str] = BACKENDS) -> PackagePlan:
     """Decide everything about the package of one file. The torch kernels are always in it: they run everywhere."""
     chosen = tuple(name for name in BACKENDS if name == "torch" or name in backends)
     policies = tuple(plan_policy(policy, chosen) for policy in program.policies)

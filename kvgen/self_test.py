@@ -7,8 +7,8 @@ from typing import Any
 from kvgen import model
 from kvgen.backends import File
 from kvgen.ir import CachePolicy, Fixed, Ring
+from kvgen.naming import names, natural
 from kvgen.plan import PackagePlan, PolicyPlan
-from kvgen.spell import names, natural
 
 _OPEN_CAPACITY = 400  # slots given to `storage fixed` without a number
 _FILL, _WIDTHS = 300, (5, 17)

@@ -1,4 +1,4 @@
-"""Plan to template values: every name, number and expression that an emitted file of a policy contains.
+"""Plan to template values: every number and expression that an emitted file of a policy contains.
 
 The templates hold the text; nothing is decided here. Expressions use fixed words only: a user's names become class names,
 file names and comments, never code.
@@ -6,43 +6,15 @@ file names and comments, never code.
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from kvgen import model
 from kvgen.ir import CachePolicy, Contiguous, Fixed, Ring
+from kvgen.naming import class_name, modules, names
 from kvgen.plan import ModelPlan, PackagePlan, PolicyPlan
 from kvgen.prose import model_doc, policy_doc
 
 ROUNDING = 63  # slots a row that contiguous storage may have too many before it gives them back
-
-
-def class_name(policy: str) -> str:
-    return f"{policy[0].upper()}{policy[1:]}"
-
-
-def names(policy: str) -> dict[str, str]:
-    """The classes of a policy."""
-    stem = class_name(policy)
-    return {
-        "cache": f"{stem}Cache",
-        "read": f"{stem}Read",
-        "torch": f"{stem}Torch",
-        "cpu": f"{stem}Cpu",
-        "triton": f"{stem}Triton",
-    }
-
-
-def natural(name: object) -> list[tuple[int, str]]:
-    """The order in which import sorters put names: p2 before p10."""
-    parts = re.split(r"(\d+)", str(name))
-    return [(int(part), "") if part.isdigit() else (0, part) for part in parts]
-
-
-def modules(policy: str) -> dict[str, str]:
-    """The modules of a policy; their endings keep them apart from each other and from the shared ones."""
-    stem = policy.lower()
-    return {kind: f"{stem}_{kind}" for kind in ("policy", "cache", "torch", "cpu", "triton")}
 
 
 def policy_values(plan: PolicyPlan, package: PackagePlan) -> dict[str, Any]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from kvgen.backends import BACKENDS
 from kvgen.emit import emit
 from kvgen.errors import FileProblem
 from kvgen.ir import Program
 from kvgen.outdir import Package
 from kvgen.pipeline import Checked
-from kvgen.plan import BACKENDS, describe, plan
+from kvgen.plan import describe, plan
 from kvgen.show import show
 
 
@@ -34,7 +35,7 @@ def text(stage: str, checked: Checked, program: Program, backends: tuple[str, ..
 def chosen_backends(names: str | None) -> tuple[str, ...]:
     """`--backend torch,cpu`; all by default."""
     if names is None:
-        return BACKENDS
+        return tuple(BACKENDS)
     asked = [name.strip() for name in names.split(",")]
     for name in asked:
         if name not in BACKENDS:

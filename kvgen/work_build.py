@@ -44,8 +44,8 @@ def _libraries(program: Program, folder: Path) -> Iterator[str]:
     """A line for each policy: where its library is, built now if it was not."""
     from kvgen.backends.cpu import ELEMENTS
     from kvgen.emit import emit
+    from kvgen.naming import modules
     from kvgen.plan import plan
-    from kvgen.spell import modules
 
     for name, text in emit(plan(program, ("cpu",))).items():
         path = folder / name

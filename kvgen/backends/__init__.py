@@ -1,4 +1,4 @@
-"""The backends: what each adds to a package. A backend is a module with `files(package)`; no core file knows more of it.
+"""The backends: what each adds to a package. A backend is a module of its name with `files(package)`.
 
 `torch` is in every package: its kernels run everywhere, and `auto` falls back on them.
 """
@@ -11,6 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kvgen.plan import PackagePlan
+
+# The one registry: each backend, in the order of files and reports, and what it is.
+BACKENDS = {
+    "torch": "PyTorch's own operations: runs wherever torch does, and is always emitted",
+    "cpu": "C++17, compiled at first use: needs g++ or clang",
+    "triton": "Triton kernels for NVIDIA and AMD GPUs: needs triton",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from kvgen import model
 from kvgen.backends import File
 from kvgen.ir import CachePolicy, Contiguous, DType, Ring
+from kvgen.naming import modules, names
 from kvgen.plan import PackagePlan
-from kvgen.spell import modules, names
 
 ELEMENTS = {DType.F32: "float", DType.F16: "kv::Float16", DType.BF16: "kv::BFloat16"}
 DECODE_QUERIES = (4, 8)  # kernels for a few columns, beside the one for a single column

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from kvgen.backends import File
+from kvgen.naming import modules
 from kvgen.plan import PackagePlan
-from kvgen.spell import modules, policy_values
+from kvgen.spell import policy_values
 
 
 def files(package: PackagePlan) -> tuple[File, ...]:

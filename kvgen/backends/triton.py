@@ -18,8 +18,8 @@ from kvgen.backends.triton_tiles import (
     plan_rows,
 )
 from kvgen.ir import CachePolicy, Fixed, Ring, Stateless
+from kvgen.naming import modules, names
 from kvgen.plan import PackagePlan
-from kvgen.spell import modules, names
 
 
 @dataclass(frozen=True, slots=True)

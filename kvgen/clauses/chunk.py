@@ -22,6 +22,7 @@ def _read(clause: Clause, problems: Problems) -> Chunk | None:
 
 KIND = Kind(
     "chunk",
+    Chunk,
     ("chunk N",),
     "a query sees only its own run of N positions (chunked attention)",
     "none",

@@ -24,6 +24,7 @@ def _read(clause: Clause, problems: Problems) -> Dim | None:
 
 KIND = Kind(
     "dim",
+    Dim,
     ("dim D", "dim key D value E"),
     "head dimension, of keys (and queries) and of values",
     "required",

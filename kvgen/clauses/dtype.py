@@ -14,6 +14,7 @@ def _read(clause: Clause, problems: Problems) -> DType:
 
 KIND = Kind(
     "dtype",
+    DType,
     ("dtype f32", "dtype f16", "dtype bf16"),
     "type of stored keys and values",
     "`bf16`",

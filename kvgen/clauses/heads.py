@@ -35,6 +35,7 @@ def _read(clause: Clause, problems: Problems) -> Heads | None:
 
 KIND = Kind(
     "heads",
+    Heads,
     ("heads query N kv M",),
     "head counts, N a multiple of M: query head h reads the keys and values of head h // (N / M)",
     "required",

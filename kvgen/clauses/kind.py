@@ -16,10 +16,11 @@ T = TypeVar("T", covariant=True)
 class Kind(Generic[T]):
     """A clause of the language.
 
-    `forms`: every way to write it. `read` judges one clause alone: its value, or None once it has reported why there is none.
+    `value`: the class of what it means. `forms`: every way to write it. `read` judges one clause alone: its value, or None once it has reported why there is none.
     """
 
     keyword: str
+    value: type[T]
     forms: tuple[str, ...]
     meaning: str
     default: str

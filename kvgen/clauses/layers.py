@@ -21,5 +21,10 @@ def _read(clause: Clause, problems: Problems) -> Layers | None:
 
 
 KIND = Kind(
-    "layers", ("layers N",), "how many layers the model has; they count from 0", "required", _read
+    "layers",
+    Layers,
+    ("layers N",),
+    "how many layers the model has; they count from 0",
+    "required",
+    _read,
 )

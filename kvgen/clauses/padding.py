@@ -15,6 +15,7 @@ def _read(clause: Clause, problems: Problems) -> Padding:
 
 KIND = Kind(
     "padding",
+    Padding,
     ("padding none", "padding left", "padding right", "padding left right"),
     "the sides a batch may be padded on",
     "`none`",

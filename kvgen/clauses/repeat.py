@@ -44,6 +44,7 @@ def _entries(clause: Clause) -> list[tuple[Word, Word | None]]:
 
 KIND = Kind(
     "repeat",
+    Repeat,
     ("repeat A", "repeat A * 5, B"),
     "the policies of the layers: the entries follow each other, again and again; `A * 5` is five layers of A",
     "required",

@@ -20,4 +20,4 @@ def _read(clause: Clause, problems: Problems) -> Scale | None:
     return None if factor is None else Scale(factor)
 
 
-KIND = Kind("scale", ("scale X",), "softmax scale", "1/sqrt(key dim)", _read)
+KIND = Kind("scale", Scale, ("scale X",), "softmax scale", "1/sqrt(key dim)", _read)

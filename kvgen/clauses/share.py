@@ -23,6 +23,7 @@ def _read(clause: Clause, problems: Problems) -> Share | None:
 
 KIND = Kind(
     "share",
+    Share,
     ("share L from D",),
     "layer L has no keys and values of its own: it reads those of the earlier layer D; may stand once for each layer",
     "none",

@@ -20,6 +20,7 @@ def _read(clause: Clause, problems: Problems) -> SinkLogits:
 
 KIND = Kind(
     "sink_logits",
+    SinkLogits,
     ("sink_logits",),
     "one learned logit a query head joins the softmax's denominator; passed to `attend`, neither scaled nor capped",
     "off",

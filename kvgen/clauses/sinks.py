@@ -22,6 +22,7 @@ def _read(clause: Clause, problems: Problems) -> Sinks | None:
 
 KIND = Kind(
     "sinks",
+    Sinks,
     ("sinks N",),
     "the first N positions stay visible for ever (positions stay absolute, nothing is rotated again)",
     "0",

@@ -22,6 +22,7 @@ def _read(clause: Clause, problems: Problems) -> Softcap | None:
 
 KIND = Kind(
     "softcap",
+    Softcap,
     ("softcap X",),
     "scores become X * tanh(score / X), before the mask",
     "none",

@@ -20,6 +20,7 @@ def _read(clause: Clause, problems: Problems) -> Stateless:
 
 KIND = Kind(
     "stateless",
+    Stateless,
     ("stateless",),
     "for training and scoring: nothing is stored; drops an inherited `storage` and `trim`",
     "off",

@@ -54,6 +54,7 @@ def _no_ring(clause: Clause, number: Word, problems: Problems) -> None:
 
 KIND = Kind(
     "storage",
+    Storage,
     (
         "storage contiguous",
         "storage fixed",

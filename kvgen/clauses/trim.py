@@ -33,6 +33,7 @@ def _read(clause: Clause, problems: Problems) -> Trim | None:
 
 KIND = Kind(
     "trim",
+    Trim,
     ("trim off", "trim guarded", "trim guarded bypass G"),
     "what may be taken back: nothing; what is exact; and up to G tokens after a verify window without asking",
     "`guarded`",

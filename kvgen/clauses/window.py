@@ -27,6 +27,7 @@ def _read(clause: Clause, problems: Problems) -> Window | None:
 
 KIND = Kind(
     "window",
+    Window,
     ("window N", "window full"),
     "positions a query sees, itself included",
     "`full`",

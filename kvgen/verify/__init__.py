@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from kvgen.backends import BACKENDS
 from kvgen.ir import CachePolicy, Program
-from kvgen.plan import BACKENDS
 from kvgen.verify.facts import facts_of
 from kvgen.verify.report import PolicyReport, Report, Tested
 

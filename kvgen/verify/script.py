@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from kvgen.ir import CachePolicy
-from kvgen.spell import class_name
+from kvgen.naming import class_name
 from kvgen.verify.calls import (
     Call,
     Clone,

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from kvgen import cli, doctor, kernels, listing
+from kvgen.backends import BACKENDS
 from kvgen.clauses import ALL
 from kvgen.diagnostics import CODES
-from kvgen.plan import BACKENDS
 from tests.cli.conftest import GOOD
 
 
