@@ -1,5 +1,5 @@
 # Written by kvgen from training.kv and yours to keep: kvgen claims no right to it. Edit training.kv.
-# kvgen: training.kv source 08947af253aa body 7d263c19021a codegen 1
+# kvgen: training.kv source 08947af253aa body 10caeffcb86d codegen 1
 """Which kernels a cache runs on."""
 
 from __future__ import annotations
@@ -51,7 +51,12 @@ def _first_that_runs(emitted, package, batch_size, dtype, device) -> tuple[str, 
 
 def _load(path: str, package: str) -> Any:
     module, name = path.split(".")
-    return getattr(importlib.import_module(f".{module}", package), name)
+    try:
+        return getattr(importlib.import_module(f".{module}", package), name)
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            f"{error.name} is not installed; `pip install {error.name}`, or use backend='torch'"
+        ) from error
 
 
 def _warn_once(message: str) -> None:

@@ -68,13 +68,13 @@ def import_files(files: dict[str, str], stem: str) -> ModuleType:
     return importlib.import_module(stem)
 
 
-def compile_files(text: str) -> tuple[str, dict[str, str]]:
+def compile_files(text: str, backends: tuple[str, ...] = BACKENDS) -> tuple[str, dict[str, str]]:
     """(stem, {relative path: text}); fails with the diagnostics of a text that does not compile."""
     stem = next(_stems)
     checked = check_text(text, f"{stem}.kv")
     assert checked.program is not None, checked.diagnostics
-    backends = tuple(dict.fromkeys(("torch", *BACKENDS)))
-    return stem, dict(emit(plan(checked.program, backends)))
+    emitted = tuple(dict.fromkeys(("torch", *backends)))
+    return stem, dict(emit(plan(checked.program, emitted)))
 
 
 @functools.cache
