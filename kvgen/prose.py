@@ -28,9 +28,9 @@ def policy_doc(plan: PolicyPlan, package: PackagePlan, cache: str) -> dict[str, 
         ),
         "window": _window_text(policy),
         "bypass": _bypass_text(policy),
-        "trim": "what later queries would see was overwritten"
+        "trim": "what later queries would see was overwritten; ask is_trimmable(n) first"
         if isinstance(policy.storage, Ring)
-        else "they have not that many",
+        else "a row has fewer; take back at most its tokens",
     }
 
 

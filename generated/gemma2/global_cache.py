@@ -1,5 +1,5 @@
 # Written by kvgen from gemma2.kv and yours to keep: kvgen claims no right to it. Edit gemma2.kv.
-# kvgen: gemma2.kv source 787d6e396025 body 7e635eeb6251 codegen 1
+# kvgen: gemma2.kv source 787d6e396025 body 0ef2773886ed codegen 1
 """GlobalCache: all tokens of each row.
 
     policy Global {                # gemma2.kv:20
@@ -133,7 +133,7 @@ class GlobalCache(StatefulCache):
         elif not self._exact_without(counts):
             raise RuntimeError(
                 f"{list(counts)} tokens cannot be taken back from rows at {list(self._offsets)}:"
-                " they have not that many"
+                " a row has fewer; take back at most its tokens"
             )
         return counts
 
@@ -150,7 +150,9 @@ class GlobalCache(StatefulCache):
 
     def _check_bypass(self, counts: tuple[int, ...]) -> None:
         if any(counts):
-            raise RuntimeError("bypass is for policies that declare `trim guarded bypass G`")
+            raise RuntimeError(
+                "bypass is for policies that declare `trim guarded bypass G`; declare it, or leave bypass out"
+            )
 
     # -- rows and state
 

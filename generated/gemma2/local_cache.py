@@ -1,5 +1,5 @@
 # Written by kvgen from gemma2.kv and yours to keep: kvgen claims no right to it. Edit gemma2.kv.
-# kvgen: gemma2.kv source 787d6e396025 body b765905b55e3 codegen 1
+# kvgen: gemma2.kv source 787d6e396025 body 225df2bb5197 codegen 1
 """LocalCache: the last 4096 tokens of each row, in a ring.
 
     policy Local {                 # gemma2.kv:8
@@ -190,7 +190,7 @@ class LocalCache(StatefulCache):
         elif not self._exact_without(counts):
             raise RuntimeError(
                 f"{list(counts)} tokens cannot be taken back from rows at {list(self._offsets)}:"
-                " what later queries would see was overwritten"
+                " what later queries would see was overwritten; ask is_trimmable(n) first"
             )
         return counts
 
@@ -257,4 +257,6 @@ class LocalCache(StatefulCache):
     def _check_saved(self) -> None:
         for offset, oldest in zip(self._offsets, self._oldest):
             if not max(0, offset - RING) <= oldest <= min(offset, first_seen(offset)):
-                raise ValueError(f"the state is damaged: no row is at {offset}, oldest {oldest}")
+                raise ValueError(
+                    f"the state is damaged: no row is at {offset}, oldest {oldest}; save it again"
+                )

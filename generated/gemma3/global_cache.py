@@ -1,5 +1,5 @@
 # Written by kvgen from gemma3.kv and yours to keep: kvgen claims no right to it. Edit gemma3.kv.
-# kvgen: gemma3.kv source 9c5354bdbcbb body 255fefa2fa21 codegen 1
+# kvgen: gemma3.kv source 9c5354bdbcbb body cdc3fa85da81 codegen 1
 """GlobalCache: all tokens of each row.
 
     policy Global {         # gemma3.kv:17
@@ -130,7 +130,7 @@ class GlobalCache(StatefulCache):
         elif not self._exact_without(counts):
             raise RuntimeError(
                 f"{list(counts)} tokens cannot be taken back from rows at {list(self._offsets)}:"
-                " they have not that many"
+                " a row has fewer; take back at most its tokens"
             )
         return counts
 
@@ -147,7 +147,9 @@ class GlobalCache(StatefulCache):
 
     def _check_bypass(self, counts: tuple[int, ...]) -> None:
         if any(counts):
-            raise RuntimeError("bypass is for policies that declare `trim guarded bypass G`")
+            raise RuntimeError(
+                "bypass is for policies that declare `trim guarded bypass G`; declare it, or leave bypass out"
+            )
 
     # -- rows and state
 

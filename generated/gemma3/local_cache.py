@@ -1,5 +1,5 @@
 # Written by kvgen from gemma3.kv and yours to keep: kvgen claims no right to it. Edit gemma3.kv.
-# kvgen: gemma3.kv source 9c5354bdbcbb body 0fbfd999b41d codegen 1
+# kvgen: gemma3.kv source 9c5354bdbcbb body 02cfc0a270c7 codegen 1
 """LocalCache: the last 512 tokens of each row, in a ring.
 
     policy Local {             # gemma3.kv:7
@@ -188,7 +188,7 @@ class LocalCache(StatefulCache):
         elif not self._exact_without(counts):
             raise RuntimeError(
                 f"{list(counts)} tokens cannot be taken back from rows at {list(self._offsets)}:"
-                " what later queries would see was overwritten"
+                " what later queries would see was overwritten; ask is_trimmable(n) first"
             )
         return counts
 
@@ -255,4 +255,6 @@ class LocalCache(StatefulCache):
     def _check_saved(self) -> None:
         for offset, oldest in zip(self._offsets, self._oldest):
             if not max(0, offset - RING) <= oldest <= min(offset, first_seen(offset)):
-                raise ValueError(f"the state is damaged: no row is at {offset}, oldest {oldest}")
+                raise ValueError(
+                    f"the state is damaged: no row is at {offset}, oldest {oldest}; save it again"
+                )

@@ -1,5 +1,5 @@
 # Written by kvgen from gemma3n.kv and yours to keep: kvgen claims no right to it. Edit gemma3n.kv.
-# kvgen: gemma3n.kv source 2ba866454d30 body b356c38a3b49 codegen 1
+# kvgen: gemma3n.kv source 2ba866454d30 body aa2a53c8f37e codegen 1
 """LocalCache: the last 512 tokens of each row, in a ring.
 
     policy Local {             # gemma3n.kv:9
@@ -189,7 +189,7 @@ class LocalCache(StatefulCache):
         elif not self._exact_without(counts):
             raise RuntimeError(
                 f"{list(counts)} tokens cannot be taken back from rows at {list(self._offsets)}:"
-                " what later queries would see was overwritten"
+                " what later queries would see was overwritten; ask is_trimmable(n) first"
             )
         return counts
 
@@ -256,4 +256,6 @@ class LocalCache(StatefulCache):
     def _check_saved(self) -> None:
         for offset, oldest in zip(self._offsets, self._oldest):
             if not max(0, offset - RING) <= oldest <= min(offset, first_seen(offset)):
-                raise ValueError(f"the state is damaged: no row is at {offset}, oldest {oldest}")
+                raise ValueError(
+                    f"the state is damaged: no row is at {offset}, oldest {oldest}; save it again"
+                )

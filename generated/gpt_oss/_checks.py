@@ -1,5 +1,5 @@
 # Written by kvgen from gpt_oss.kv and yours to keep: kvgen claims no right to it. Edit gpt_oss.kv.
-# kvgen: gpt_oss.kv source 9acd408a8dc0 body d77b5fea523e codegen 1
+# kvgen: gpt_oss.kv source 9acd408a8dc0 body a560527a77c8 codegen 1
 """What callers hand in: a clear ValueError before anything is changed."""
 
 from __future__ import annotations
@@ -104,6 +104,11 @@ def check_entries(state: Any, expected: set[str], signature: str) -> None:
     """ValueError unless the state has just these entries and that signature."""
     if not isinstance(state, dict) or set(state) != expected:
         got = sorted(map(str, state)) if isinstance(state, dict) else shown(state)
-        raise ValueError(f"a state has the entries {sorted(expected)}, got {got}")
+        raise ValueError(
+            f"a state has the entries {sorted(expected)}, got {got}; give what state_dict() returned"
+        )
     if state["signature"] != signature:
-        raise ValueError(f"the state is of {state['signature']!r}, this cache is {signature!r}")
+        raise ValueError(
+            f"the state is of {state['signature']!r}, this cache is {signature!r};"
+            " load it into a cache of the policy and dtype that saved it"
+        )

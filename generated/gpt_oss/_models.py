@@ -1,5 +1,5 @@
 # Written by kvgen from gpt_oss.kv and yours to keep: kvgen claims no right to it. Edit gpt_oss.kv.
-# kvgen: gpt_oss.kv source 9acd408a8dc0 body d09045a2fc01 codegen 1
+# kvgen: gpt_oss.kv source 9acd408a8dc0 body 897bdca849c0 codegen 1
 """The caches of a whole model, acted on as one."""
 
 from __future__ import annotations
@@ -193,7 +193,10 @@ class ModelCaches:
         """The state of each layer."""
         if not isinstance(state, dict) or state.get("signature") != self.signature:
             got = state.get("signature") if isinstance(state, dict) else f"a {type(state).__name__}"
-            raise ValueError(f"the state is of {got!r}, these caches are {self.signature!r}")
+            raise ValueError(
+                f"the state is of {got!r}, these caches are {self.signature!r};"
+                " load it into caches of the model and dtype that saved it"
+            )
         parts: dict[int, dict[str, Any]] = {layer: {} for layer in self._owners}
         for key, value in state.items():
             layer, _, name = str(key).partition(".")
@@ -201,7 +204,8 @@ class ModelCaches:
                 continue
             if not layer.isdecimal() or int(layer) not in parts:
                 raise ValueError(
-                    f"the state has an entry {key!r} that belongs to no layer of this model"
+                    f"the state has an entry {key!r} that belongs to no layer of this model;"
+                    " give what state_dict() returned"
                 )
             parts[int(layer)][name] = value
         return parts

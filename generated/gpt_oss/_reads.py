@@ -1,5 +1,5 @@
 # Written by kvgen from gpt_oss.kv and yours to keep: kvgen claims no right to it. Edit gpt_oss.kv.
-# kvgen: gpt_oss.kv source 9acd408a8dc0 body cb2724e7ca8e codegen 1
+# kvgen: gpt_oss.kv source 9acd408a8dc0 body ae8bb6cf3ce5 codegen 1
 """What the columns of one append see, as it was then."""
 
 from __future__ import annotations
@@ -69,7 +69,9 @@ class Read:
             )
         device = self._like().device
         if sink_logits.device != device:
-            raise ValueError(f"sink_logits must be on {device}, got {sink_logits.device}")
+            raise ValueError(
+                f"sink_logits must be on {device}, got {sink_logits.device}; move them first"
+            )
 
     def __repr__(self) -> str:
         if self.kernels is None:

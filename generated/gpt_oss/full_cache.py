@@ -1,5 +1,5 @@
 # Written by kvgen from gpt_oss.kv and yours to keep: kvgen claims no right to it. Edit gpt_oss.kv.
-# kvgen: gpt_oss.kv source 9acd408a8dc0 body d5c5aaeca5fe codegen 1
+# kvgen: gpt_oss.kv source 9acd408a8dc0 body e603852aae70 codegen 1
 """FullCache: all tokens of each row.
 
     policy Full {            # gpt_oss.kv:19
@@ -131,7 +131,7 @@ class FullCache(StatefulCache):
         elif not self._exact_without(counts):
             raise RuntimeError(
                 f"{list(counts)} tokens cannot be taken back from rows at {list(self._offsets)}:"
-                " they have not that many"
+                " a row has fewer; take back at most its tokens"
             )
         return counts
 
@@ -148,7 +148,9 @@ class FullCache(StatefulCache):
 
     def _check_bypass(self, counts: tuple[int, ...]) -> None:
         if any(counts):
-            raise RuntimeError("bypass is for policies that declare `trim guarded bypass G`")
+            raise RuntimeError(
+                "bypass is for policies that declare `trim guarded bypass G`; declare it, or leave bypass out"
+            )
 
     # -- rows and state
 

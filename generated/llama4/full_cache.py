@@ -1,5 +1,5 @@
 # Written by kvgen from llama4.kv and yours to keep: kvgen claims no right to it. Edit llama4.kv.
-# kvgen: llama4.kv source fd738860da89 body 0337e611eb25 codegen 1
+# kvgen: llama4.kv source fd738860da89 body bbef9c1d4017 codegen 1
 """FullCache: all tokens of each row.
 
     policy Full {            # llama4.kv:18
@@ -130,7 +130,7 @@ class FullCache(StatefulCache):
         elif not self._exact_without(counts):
             raise RuntimeError(
                 f"{list(counts)} tokens cannot be taken back from rows at {list(self._offsets)}:"
-                " they have not that many"
+                " a row has fewer; take back at most its tokens"
             )
         return counts
 
@@ -147,7 +147,9 @@ class FullCache(StatefulCache):
 
     def _check_bypass(self, counts: tuple[int, ...]) -> None:
         if any(counts):
-            raise RuntimeError("bypass is for policies that declare `trim guarded bypass G`")
+            raise RuntimeError(
+                "bypass is for policies that declare `trim guarded bypass G`; declare it, or leave bypass out"
+            )
 
     # -- rows and state
 

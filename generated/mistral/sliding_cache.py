@@ -1,5 +1,5 @@
 # Written by kvgen from mistral.kv and yours to keep: kvgen claims no right to it. Edit mistral.kv.
-# kvgen: mistral.kv source 0d21d37929f3 body 4a961dc55c20 codegen 1
+# kvgen: mistral.kv source 0d21d37929f3 body aacf4ea75c95 codegen 1
 """SlidingCache: the last 4096 tokens of each row, in a ring.
 
     policy Sliding {           # mistral.kv:8
@@ -188,7 +188,7 @@ class SlidingCache(StatefulCache):
         elif not self._exact_without(counts):
             raise RuntimeError(
                 f"{list(counts)} tokens cannot be taken back from rows at {list(self._offsets)}:"
-                " what later queries would see was overwritten"
+                " what later queries would see was overwritten; ask is_trimmable(n) first"
             )
         return counts
 
@@ -255,4 +255,6 @@ class SlidingCache(StatefulCache):
     def _check_saved(self) -> None:
         for offset, oldest in zip(self._offsets, self._oldest):
             if not max(0, offset - RING) <= oldest <= min(offset, first_seen(offset)):
-                raise ValueError(f"the state is damaged: no row is at {offset}, oldest {oldest}")
+                raise ValueError(
+                    f"the state is damaged: no row is at {offset}, oldest {oldest}; save it again"
+                )

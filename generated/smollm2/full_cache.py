@@ -1,5 +1,5 @@
 # Written by kvgen from smollm2.kv and yours to keep: kvgen claims no right to it. Edit smollm2.kv.
-# kvgen: smollm2.kv source 4545e14289df body d8583d684234 codegen 1
+# kvgen: smollm2.kv source 4545e14289df body a4dfd7a29369 codegen 1
 """FullCache: all tokens of each row.
 
     policy Full {           # smollm2.kv:7
@@ -130,7 +130,7 @@ class FullCache(StatefulCache):
         elif not self._exact_without(counts):
             raise RuntimeError(
                 f"{list(counts)} tokens cannot be taken back from rows at {list(self._offsets)}:"
-                " they have not that many"
+                " a row has fewer; take back at most its tokens"
             )
         return counts
 
@@ -147,7 +147,9 @@ class FullCache(StatefulCache):
 
     def _check_bypass(self, counts: tuple[int, ...]) -> None:
         if any(counts):
-            raise RuntimeError("bypass is for policies that declare `trim guarded bypass G`")
+            raise RuntimeError(
+                "bypass is for policies that declare `trim guarded bypass G`; declare it, or leave bypass out"
+            )
 
     # -- rows and state
 

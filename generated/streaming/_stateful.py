@@ -1,5 +1,5 @@
 # Written by kvgen from streaming.kv and yours to keep: kvgen claims no right to it. Edit streaming.kv.
-# kvgen: streaming.kv source e0ad27c66182 body 5ac1a106fdf1 codegen 1
+# kvgen: streaming.kv source e0ad27c66182 body 29ad26c6f1aa codegen 1
 """What the stateful caches of this package have in common: checks, offsets, prepared prefills, rows, state."""
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ class StatefulCache(Cache):
             if (cache.signature, cache._device) != (first.signature, first._device):
                 raise ValueError(
                     f"merge_rows takes caches of one kind, got {first.signature!r} on {first._device}"
-                    f" and {cache.signature!r} on {cache._device}"
+                    f" and {cache.signature!r} on {cache._device}; convert or move them first"
                 )
         parts = [cache._written() for cache in caches]
         merged = first._shell(sum(part._batch_size for part in parts))

@@ -1,5 +1,5 @@
 # Written by kvgen from streaming.kv and yours to keep: kvgen claims no right to it. Edit streaming.kv.
-# kvgen: streaming.kv source e0ad27c66182 body 9a2451972007 codegen 1
+# kvgen: streaming.kv source e0ad27c66182 body c29fab58c050 codegen 1
 """StreamingCache: the last 2044 tokens and the first 4 of each row, in a ring.
 
     policy Streaming {        # streaming.kv:8
@@ -183,7 +183,7 @@ class StreamingCache(StatefulCache):
         elif not self._exact_without(counts):
             raise RuntimeError(
                 f"{list(counts)} tokens cannot be taken back from rows at {list(self._offsets)}:"
-                " what later queries would see was overwritten"
+                " what later queries would see was overwritten; ask is_trimmable(n) first"
             )
         return counts
 
@@ -209,7 +209,9 @@ class StreamingCache(StatefulCache):
 
     def _check_bypass(self, counts: tuple[int, ...]) -> None:
         if any(counts):
-            raise RuntimeError("bypass is for policies that declare `trim guarded bypass G`")
+            raise RuntimeError(
+                "bypass is for policies that declare `trim guarded bypass G`; declare it, or leave bypass out"
+            )
 
     # -- rows and state
 
@@ -238,4 +240,6 @@ class StreamingCache(StatefulCache):
     def _check_saved(self) -> None:
         for offset, oldest in zip(self._offsets, self._oldest):
             if not max(0, offset - RING) <= oldest <= offset:
-                raise ValueError(f"the state is damaged: no row is at {offset}, oldest {oldest}")
+                raise ValueError(
+                    f"the state is damaged: no row is at {offset}, oldest {oldest}; save it again"
+                )

@@ -1,5 +1,5 @@
 # Written by kvgen from training.kv and yours to keep: kvgen claims no right to it. Edit training.kv.
-# kvgen: training.kv source 08947af253aa body 3094a9ce5ff0 codegen 1
+# kvgen: training.kv source 08947af253aa body ae7167a58895 codegen 1
 """What the columns of one append see, as it was then."""
 
 from __future__ import annotations
@@ -68,7 +68,9 @@ class Read:
             )
         device = self._like().device
         if sink_logits.device != device:
-            raise ValueError(f"sink_logits must be on {device}, got {sink_logits.device}")
+            raise ValueError(
+                f"sink_logits must be on {device}, got {sink_logits.device}; move them first"
+            )
 
     def __repr__(self) -> str:
         if self.kernels is None:
