@@ -122,16 +122,36 @@ def test_a_wrong_window_would_be_seen():
     assert close(got, want) > 1e-2
 
 
-@pytest.mark.parametrize("family", ["mistral", "gemma2"])
-def test_the_cache_is_of_the_keys_dtype(family):
+@pytest.mark.parametrize("backend", ["torch", "cpu"])
+@pytest.mark.parametrize("family", ["mistral", "gemma2", "gemma3", "gpt_oss"])
+def test_in_half_precision_as_near_to_float64_as_the_model(family, backend):
+    """The cache is of the keys' dtype. Rounding differs from the model's own, whose softmax is in bfloat16 in places.
+
+    gpt-oss runs all its experts here: with a choice to make, a router that was rounded otherwise takes another expert now
+    and then, in the model's own run as often as in ours, and its logits are 0.1 off in both.
+    """
     case = tiny(family)
     half = copy.deepcopy(case.model).to(torch.bfloat16)
+    exact = copy.deepcopy(half).double()
+    if family == "gpt_oss":
+        for model in (half, exact):
+            model.set_experts_implementation("eager")
+            for layer in model.model.layers:
+                layer.mlp.router.top_k = model.config.num_local_experts
     torch.manual_seed(4)
-    ids = torch.randint(3, VOCABULARY, (2, LENGTH))
-    cache = case.cache()
+    ids = torch.randint(3, VOCABULARY, (4, LENGTH))
+    cache = case.cache(backend_or_skip(backend))
     got = with_cache(half, cache, ids, [PROMPT])
+    want = reference(exact, ids)
     assert cache.caches.layers[0].dtype is torch.bfloat16
-    assert close(got.float(), reference(half, ids).float()) < 5e-2
+    assert close(got.double(), want) < 4e-2
+    own = mean_error(reference(half, ids), want)
+    assert mean_error(got, want) < 1.1 * own
+
+
+def mean_error(got, want) -> float:
+    """The root of the mean of squares."""
+    return float((got.double() - want).square().mean().sqrt())
 
 
 def test_autocast_computes_and_stores_in_half():
