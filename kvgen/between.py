@@ -11,9 +11,10 @@ from kvgen.clauses.sinks import Sinks
 from kvgen.clauses.stateless import Stateless
 from kvgen.clauses.storage import Storage
 from kvgen.clauses.window import Window
-from kvgen.diagnostics import Label, Problems
+from kvgen.diagnostics import Fix, Label, Problems
 from kvgen.inherit import Resolved
 from kvgen.ir import Padding, Trim
+from kvgen.source import Span
 
 _Part = tuple[str, str]  # a keyword and what is to be said of it
 
@@ -36,7 +37,13 @@ def judge(policy: Resolved, problems: Problems) -> None:
 
 
 def _report(
-    policy: Resolved, problems: Problems, code: str, message: str, help: str, *parts: _Part
+    policy: Resolved,
+    problems: Problems,
+    code: str,
+    message: str,
+    help: str,
+    *parts: _Part,
+    fix: Fix | None = None,
 ) -> None:
     """At the policy's own clause among the parts, with the others beside it; nothing where none is its own."""
     written = [part for part in parts if part[0] in policy.given]
@@ -44,7 +51,7 @@ def _report(
     if own is None:
         return
     labels = [policy.label(*part) for part in written if part is not own]
-    problems.add(code, message, policy.label(*own), help, *labels)
+    problems.add(code, message, policy.label(*own), help, *labels, fix=fix)
 
 
 def _required(policy: Resolved, problems: Problems) -> None:
@@ -97,7 +104,16 @@ def _stateless_left(policy: Resolved, problems: Problems) -> None:
         "write `padding right`" if padding.right else "write `padding right` or `padding none`",
         ("stateless", "a forward of the full sequence counts positions from column 0"),
         ("padding", "left padding moves them"),
+        fix=_without_left(policy) if padding.right else None,
     )
+
+
+def _without_left(policy: Resolved) -> Fix | None:
+    """A copied clause is another policy's, and stays."""
+    if not policy.own("padding"):
+        return None
+    left, right = policy.given["padding"].clause.words
+    return Fix.of(Span(left.span.start, right.span.end), "right")
 
 
 def _reach(policy: Resolved) -> bool:
@@ -145,7 +161,15 @@ def _slack_for_bypass(policy: Resolved, problems: Problems) -> None:
         f"write `storage ring slack {bypass}`, or leave the slack out: then it is {bypass}",
         ("storage", f"keeps {storage.slack} slots for rollback"),
         ("trim", f"takes up to {bypass} tokens back unasked"),
+        fix=_more_slack(policy, bypass),
     )
+
+
+def _more_slack(policy: Resolved, slack: int) -> Fix | None:
+    """A copied clause is another policy's, and stays."""
+    if not policy.own("storage"):
+        return None
+    return Fix.of(policy.given["storage"].clause.numbers()[-1].span, str(slack))
 
 
 def _sinks(policy: Resolved) -> int:
@@ -233,6 +257,5 @@ def _bypass_without_ring(policy: Resolved, problems: Problems) -> None:
         "bypass without a ring",
         "leave the bypass out: without a ring every trim is exact",
         ("trim", "asks for tokens to be taken back unasked"),
-        ("storage", "nothing is overwritten here"),
-        ("window", "no window, so nothing is overwritten"),
+        ("storage" if storage else "window", "nothing is overwritten here"),
     )

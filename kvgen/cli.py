@@ -92,13 +92,15 @@ def compile_command(paths: tuple[str, ...], name: str | None, style: str, **aske
 
 @main.command()
 @in_paths
+@click.option("--fix", is_flag=True, help="Fix what has one way out; standard input is printed.")
 @in_style
 @in_name
-def check(paths: tuple[str, ...], name: str | None, style: str) -> NoReturn:
+def check(paths: tuple[str, ...], fix: bool, name: str | None, style: str) -> NoReturn:
     """Report the problems of policy files."""
-    from kvgen import inputs, work
+    from kvgen import inputs, work, work_fix
 
-    console.finish(work.check(inputs.collect(paths, name)), style)
+    found = inputs.collect(paths, name)
+    console.finish(work_fix.fix(found, style) if fix else work.check(found, style), style)
 
 
 @main.command()

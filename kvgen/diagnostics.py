@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import NamedTuple
 
 from kvgen.source import Place, SourceFile, Span
 
@@ -78,12 +79,22 @@ class Label:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Fix:
-    """An edit that mends the problem: `replacement` in place of `span` (empty: an insertion)."""
+class Edit(NamedTuple):
+    """`replacement` in place of `span` (empty: an insertion)."""
 
     span: Span
     replacement: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """What mends the problem: edits that do not overlap, in the order of their places, all of them or none."""
+
+    edits: tuple[Edit, ...]
+
+    @classmethod
+    def of(cls, span: Span, replacement: str) -> Fix:
+        return cls((Edit(span, replacement),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +120,11 @@ class Diagnostic:
     @property
     def place(self) -> Place:
         return self.source.place(self.primary.span.start)
+
+    @property
+    def edits(self) -> tuple[Edit, ...]:
+        """Those of its fix, none where it has none."""
+        return () if self.fix is None else self.fix.edits
 
     def __str__(self) -> str:
         """file:line:column: error[CODE]: message"""

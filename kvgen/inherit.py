@@ -10,7 +10,7 @@ from kvgen.clauses import BY_KEYWORD, POLICY
 from kvgen.diagnostics import Fix, Label, Problems
 from kvgen.nearest import Nearest
 from kvgen.source import Span
-from kvgen.syntax import Clause, Declaration, Word
+from kvgen.syntax import Clause, Declaration, Word, clause_text
 
 T = TypeVar("T")
 
@@ -82,7 +82,7 @@ class Names:
             f"`{word.text}` is a model" if model else f"no policy is called `{word.text}`",
             Label(word.span, "a policy's name is due here" if model or not near else f"did you mean `{near}`?"),
             f"write `{near}`" if near and not model else "name a policy of this file",
-            fix=Fix(word.span, near) if near and not model else None,
+            fix=Fix.of(word.span, near) if near and not model else None,
         )  # fmt: skip
 
     def _near(self, word: str) -> str | None:
@@ -193,4 +193,5 @@ def twice(declaration: Declaration, first: Clause, second: Clause, problems: Pro
         Label(second.span, "the second one"),
         "a clause may stand once: leave one of the two out",
         Label(first.span, "the first one"),
+        fix=Fix.of(second.span, "") if clause_text(first) == clause_text(second) else None,
     )

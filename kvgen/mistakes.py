@@ -35,7 +35,7 @@ class Mistakes:
         self.out.add(code, message, Label(token.span, label), help, *more, fix=fix)
 
     def misspelt(self, code: str, what: str, token: Token, near: str) -> None:
-        fix = Fix(token.span, near)
+        fix = Fix.of(token.span, near)
         self.report(code, what, token, f"did you mean `{near}`?", f"write `{near}`", fix=fix)
 
     # -- Signs, numbers, names
@@ -47,7 +47,7 @@ class Mistakes:
             token,
             "not part of the language",
             "comments begin with `#`",
-            fix=Fix(token.span, "#"),
+            fix=Fix.of(token.span, "#"),
         )
 
     def symbol(self, token: Token) -> None:
@@ -60,7 +60,7 @@ class Mistakes:
             token,
             "not part of the language",
             f"leave {what} out: words are separated by spaces or line ends alone",
-            fix=Fix(token.span, " "),
+            fix=Fix.of(token.span, " "),
         )
 
     def number(self, token: Token, any_number: bool) -> None:
@@ -118,7 +118,7 @@ class Mistakes:
         allowed = self.machine.allowed
         due, fix = f"{self.words.expected(allowed)} is due here", None
         if "COMMA" in allowed:
-            due, fix = "a `,` is due before it", Fix(Span(token.start, token.start), ", ")
+            due, fix = "a `,` is due before it", Fix.of(Span(token.start, token.start), ", ")
         message = f"unknown word `{shown(token.text)}` in `{clause.text}`"
         self.report("KV102", message, token, due, self._forms(clause), fix=fix)
 
@@ -220,7 +220,7 @@ class Mistakes:
             token,
             "no policy or model is open",
             "leave it out",
-            fix=Fix(token.span, ""),
+            fix=Fix.of(token.span, ""),
         )
 
     def misspelt_declaration(self, token: Token, near: str) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 
-from kvgen.diagnostics import Diagnostic, Label, Severity
+from kvgen.diagnostics import Diagnostic, Edit, Label, Severity
 from kvgen.excerpt import excerpt
+from kvgen.source import Span
 
 SHOWN = 100  # problems that a text report prints; it counts the rest
 
@@ -90,32 +91,36 @@ def _json(diagnostics: Sequence[Diagnostic], colour: bool) -> str:
 
 
 def _record(one: Diagnostic) -> dict[str, object]:
-    fix = None
-    if one.fix is not None:
-        fix = {**_where(one, Label(one.fix.span, "")), "replacement": one.fix.replacement}
-        del fix["text"]
+    fix = None if one.fix is None else {"edits": [_edit(one, edit) for edit in one.edits]}
     return {
         "code": one.code,
         "severity": one.severity.value,
         "message": one.message,
         "file": one.source.name,
-        **_where(one, one.primary),
+        **_label(one, one.primary),
         "help": one.help,
-        "secondary": [_where(one, label) for label in one.secondary],
+        "secondary": [_label(one, label) for label in one.secondary],
         "fix": fix,
     }
 
 
-def _where(one: Diagnostic, label: Label) -> dict[str, object]:
-    start, end = one.source.place(label.span.start), one.source.place(label.span.end)
+def _label(one: Diagnostic, label: Label) -> dict[str, object]:
+    return {**_where(one, label.span), "text": label.text}
+
+
+def _edit(one: Diagnostic, edit: Edit) -> dict[str, object]:
+    return {**_where(one, edit.span), "replacement": edit.replacement}
+
+
+def _where(one: Diagnostic, span: Span) -> dict[str, object]:
+    start, end = one.source.place(span.start), one.source.place(span.end)
     return {
         "line": start.line,
         "column": start.column,
         "end_line": end.line,
         "end_column": end.column,
-        "start": label.span.start,
-        "end": label.span.end,
-        "text": label.text,
+        "start": span.start,
+        "end": span.end,
     }
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import keyword
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 
 from kvgen import between, layers
 from kvgen.clauses import POLICY
@@ -18,7 +19,7 @@ from kvgen.clauses.softcap import Softcap
 from kvgen.clauses.stateless import Stateless
 from kvgen.clauses.storage import Storage
 from kvgen.clauses.window import Window
-from kvgen.diagnostics import Diagnostic, Fix, Label, Problems, shown
+from kvgen.diagnostics import Diagnostic, Edit, Fix, Label, Problems, shown
 from kvgen.fmt import Formatted
 from kvgen.inherit import Names, Resolved, resolve
 from kvgen.ir import (
@@ -41,7 +42,7 @@ from kvgen.ir import Heads as IrHeads
 from kvgen.ir import Stateless as IrStateless
 from kvgen.ir import Storage as IrStorage
 from kvgen.source import SourceFile, Span
-from kvgen.syntax import Clause, Declaration, File, clause_text
+from kvgen.syntax import Clause, Declaration, File, Word, clause_text
 
 VERSION = 1
 _LONGEST_NAME = 64
@@ -77,7 +78,7 @@ def _check_version(source: SourceFile, file: File, problems: Problems) -> None:
             "no version line",
             Label(Span(0, 0), "the language version is missing"),
             f"write `kvgen {VERSION}` on the first line",
-            fix=Fix(Span(0, 0), f"kvgen {VERSION}\n"),
+            fix=Fix.of(Span(0, 0), f"kvgen {VERSION}\n"),
         )
     elif file.version.text and integer(file.version.text) != VERSION:
         problems.add(
@@ -85,12 +86,12 @@ def _check_version(source: SourceFile, file: File, problems: Problems) -> None:
             f"language version {shown(file.version.text)}",
             Label(file.version.span, f"this kvgen reads version {VERSION}"),
             f"write `kvgen {VERSION}`, or install a kvgen that reads the file",
-            fix=Fix(file.version.span, str(VERSION)),
         )
 
 
 def _check_names(declarations: Sequence[Declaration], problems: Problems) -> None:
     first: dict[str, Declaration] = {}
+    mentions = _Mentions(declarations)
     for declaration in declarations:
         name, span = declaration.name
         if not name:
@@ -101,7 +102,7 @@ def _check_names(declarations: Sequence[Declaration], problems: Problems) -> Non
                 f"`{name}` is a Python keyword",
                 Label(span, "names become names of Python classes and files"),
                 f"write `{name}_` or another name",
-                fix=Fix(span, f"{name}_"),
+                fix=mentions.renamed(name, f"{name}_"),
             )
         if len(name) > _LONGEST_NAME:
             problems.add(
@@ -119,6 +120,39 @@ def _check_names(declarations: Sequence[Declaration], problems: Problems) -> Non
                 "give one of the two another name; upper and lower case count as the same",
                 Label(same.name.span, "the first one"),
             )
+
+
+class _Mentions:
+    """Where each name of a file stands, looked up when the first keyword among them is met."""
+
+    def __init__(self, declarations: Sequence[Declaration]) -> None:
+        self._declarations = declarations
+        self._spans: dict[str, list[Span]] = {}
+        self._declared: Counter[str] = Counter()
+
+    def renamed(self, name: str, new: str) -> Fix | None:
+        """The name changed everywhere; None where it is declared twice, or the new one is taken."""
+        if not self._declared:
+            self._look()
+        if self._declared[name.lower()] > 1 or new.lower() in self._declared:
+            return None
+        return Fix(tuple(Edit(span, new) for span in self._spans[name]))
+
+    def _look(self) -> None:
+        for declaration in self._declarations:
+            self._declared[declaration.name.text.lower()] += 1
+            for text, span in _names_in(declaration):
+                self._spans.setdefault(text, []).append(span)
+
+
+def _names_in(declaration: Declaration) -> Iterator[Word]:
+    """Its own name, then those that it mentions."""
+    yield declaration.name
+    if declaration.parent is not None:
+        yield declaration.parent
+    for clause in declaration.clauses:
+        if clause.keyword == "repeat":
+            yield from clause.words
 
 
 # -- Policies

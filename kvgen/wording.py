@@ -1,13 +1,15 @@
-"""The words for a comparison of an output folder: a line a package, a line an orphan."""
+"""The words for what a command did: to an output folder, a line a package and orphan; to a policy, a line a fix."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
+from kvgen.diagnostics import Diagnostic, shown
 from kvgen.outdir import Change, Comparison, Orphan, Why
 
 SHOWN_NAMES = 4  # files named in a line; the rest is counted
+SHOWN_FIXES = 100  # as many as a report shows problems
 
 
 def comparison(found: Comparison, dry: bool, prune: bool) -> Iterator[str]:
@@ -21,12 +23,44 @@ def comparison(found: Comparison, dry: bool, prune: bool) -> Iterator[str]:
         yield f"{found.folder / orphan.path}: {_orphan(orphan, prune and not dry)}"
 
 
+def fixable(found: Sequence[Diagnostic]) -> Iterator[str]:
+    """How many of the problems `kvgen check --fix` would mend."""
+    count = sum(one.fix is not None for one in found)
+    if count:
+        yield f"{count} of {counted(len(found), 'problem')} can be fixed with --fix"
+
+
+def fixed(name: str, done: Sequence[Diagnostic]) -> Iterator[str]:
+    """A line a problem that was fixed, then their number."""
+    for one in done[:SHOWN_FIXES]:
+        line, column = one.place
+        yield f"{name}:{line}:{column}: fixed[{one.code}]: {one.message}; {_edits(one)}"
+    if len(done) > SHOWN_FIXES:
+        yield f"{name}: and {len(done) - SHOWN_FIXES} more"
+    if done:
+        yield f"{name}: {counted(len(done), 'problem')} fixed"
+
+
+def _edits(one: Diagnostic) -> str:
+    edit = one.edits[0]
+    before, after = (shown(text.strip()) for text in (one.source.cut(edit.span), edit.replacement))
+    more = f", in {len(one.edits)} places" if len(one.edits) > 1 else ""
+    if not after:
+        return f"left out `{before}`{more}"
+    return f"put in `{after}`{more}" if not before else f"wrote `{after}` for `{before}`{more}"
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 file`, `2 files`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def _package(changes: Sequence[Change], files: int, dry: bool) -> str:
     if not changes:
         return "unchanged"
     if all(change.why is Why.NEW for change in changes):
-        return f"{len(changes)} files {Why.NEW.value if dry else 'written'}"
-    count = f"{len(changes)} of {files} files {'differ' if dry else 'written'}"
+        return f"{counted(len(changes), 'file')} {Why.NEW.value if dry else 'written'}"
+    count = f"{len(changes)} of {counted(files, 'file')} {'differ' if dry else 'written'}"
     return f"{count}: {_reasons(changes, named=len(changes) < files)}"
 
 

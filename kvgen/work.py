@@ -32,9 +32,12 @@ class Outcome:
 # -- check
 
 
-def check(inputs: Inputs) -> Outcome:
+def check(inputs: Inputs, style: str = "concise") -> Outcome:
+    """Says what --fix could do where people read; the other formats are problems alone, a line or record each."""
     inputs.require_some()
-    return _judged(_check_all(inputs))
+    judged = _judged(_check_all(inputs))
+    hint = wording.fixable(judged.diagnostics) if style == "full" else ()
+    return replace(judged, lines=tuple(hint))
 
 
 def _check_all(inputs: Inputs) -> tuple[Checked, ...]:

@@ -48,7 +48,7 @@ def _no_ring(clause: Clause, number: Word, problems: Problems) -> None:
         Label(Span(here.start, number.span.end), "slack keeps slots for rollback in a ring"),
         f"write `{ring}`, or leave `slack {number.text}` out",
         Label(shape.span, f"this storage {what}, nothing is overwritten"),
-        fix=Fix(Span(end, number.span.end), ""),
+        fix=Fix.of(Span(end, number.span.end), ""),
     )
 
 

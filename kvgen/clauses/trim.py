@@ -26,7 +26,7 @@ def _read(clause: Clause, problems: Problems) -> Trim | None:
         Label(here, "a bypass takes tokens back"),
         f"write `trim guarded bypass {word.text}`, or leave `bypass {word.text}` out",
         Label(clause.words[0].span, "nothing may be taken back"),
-        fix=Fix(clause.words[0].span, "guarded"),
+        fix=Fix.of(clause.words[0].span, "guarded"),
     )
     return None
 

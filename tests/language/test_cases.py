@@ -11,6 +11,7 @@ import pytest
 from kvgen import listing
 from kvgen.clauses import ALL
 from kvgen.diagnostics import CODES
+from kvgen.mend import edited
 from kvgen.pipeline import check_bytes, check_text
 from kvgen.report import render
 
@@ -134,8 +135,7 @@ def test_a_fix_mends_its_problem():
         for one in checked.diagnostics:
             if one.fix is None:
                 continue
-            text, (start, end) = checked.source.text, one.fix.span
-            again = check_text(text[:start] + one.fix.replacement + text[end:], "again.kv")
+            again = check_text(edited(checked.source, one.edits), "again.kv")
             assert len(again.diagnostics) < len(checked.diagnostics), stem
             mended += 1
     assert mended > 15

@@ -60,7 +60,9 @@ def test_json():
     assert (one["code"], one["severity"], one["line"], one["column"]) == ("KV203", "error", 7, 24)
     assert BAD[one["start"] : one["end"]] == "slack 7"
     assert one["secondary"][0]["line"] == 7
-    assert one["fix"]["replacement"] == ""
+    (edit,) = one["fix"]["edits"]
+    assert (edit["line"], edit["column"], edit["replacement"]) == (7, 23, "")
+    assert BAD[: edit["start"]] + BAD[edit["end"] :] == BAD.replace(" slack 7", "")
     assert one["help"].startswith("write")
 
 
