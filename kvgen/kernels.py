@@ -18,9 +18,9 @@ class Kernel:
 KERNELS = (
     Kernel("torch", "tiles", "torch/kernels.py.jinja", "all reads, a tile of queries at a time"),
     Kernel("torch", "training", "torch/stateless.py.jinja", "the same without storage; autograd"),
-    Kernel("cpu", "append", "cpu/_append.cpp.jinja", "new columns to their slots"),
-    Kernel("cpu", "decode", "cpu/_decode.cpp.jinja", "1 to 16 columns, keys read once"),
-    Kernel("cpu", "window", "cpu/_window.cpp.jinja", "prefill and chunks, by tiles"),
+    Kernel("cpu", "append", "cpu/_cpu_job.h.jinja", "new columns to their slots"),
+    Kernel("cpu", "decode", "cpu/_cpu_decode.h.jinja", "1 to 16 columns, keys read once"),
+    Kernel("cpu", "window", "cpu/_cpu_window.h.jinja", "prefill and chunks, by tiles"),
     Kernel("triton", "append", "triton/append.py.jinja", "new columns to their slots"),
     Kernel("triton", "decode", "triton/decode.py.jinja", "1 to 16 columns, keys split"),
     Kernel("triton", "merge", "triton/merge.py.jinja", "the splits of a decode to one answer"),

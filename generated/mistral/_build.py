@@ -1,5 +1,5 @@
 # Written by kvgen from mistral.kv and yours to keep: kvgen claims no right to it. Edit mistral.kv.
-# kvgen: mistral.kv source 0d21d37929f3 body 2312b54bee9f codegen 1
+# kvgen: mistral.kv source 0d21d37929f3 body 7abf88a3da66 codegen 1
 """Builds the C++ kernels of this package: once for a source, a compiler and a CPU, then from a folder of built libraries.
 
 The folder is $KVGEN_CACHE, else the user's cache folder, else a temporary one where that cannot be written. A library is
@@ -208,8 +208,9 @@ def _is_private(folder: Path) -> bool:
 
 def _texts(source: Path) -> str:
     """The code without its comments: policies that differ in name only share a library."""
-    lines = (source.read_text("utf-8") + (source.parent / "_cpu.h").read_text("utf-8")).splitlines()
-    return "\n".join(line for line in lines if not line.startswith("//"))
+    files = [source, *sorted(source.parent.glob("_cpu*.h"))]
+    lines = "".join(file.read_text("utf-8") for file in files).splitlines()
+    return "\n".join(line for line in lines if not line.lstrip().startswith("//"))
 
 
 def _flags() -> tuple[str, ...]:

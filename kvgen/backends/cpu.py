@@ -15,6 +15,7 @@ from kvgen.plan import PackagePlan
 
 ELEMENTS = {DType.F32: "float", DType.F16: "kv::Float16", DType.BF16: "kv::BFloat16"}
 DECODE_QUERIES = (4, 8)  # kernels for a few columns, beside the one for a single column
+HEADERS = ("", "_decode", "_job", "_numbers", "_softmax", "_threads", "_vector", "_window")
 BUSY_HEADS = 8  # with as many kv heads a row keeps its threads busy without cutting short windows
 
 
@@ -52,6 +53,16 @@ class CpuPlan:
     @property
     def ring_after_sinks(self) -> bool:
         return self.ring is not None and self.sinks > 0
+
+    @property
+    def chunked_sinks(self) -> bool:
+        """Whether a query sees only the sinks of its own chunk."""
+        return self.chunk is not None and self.sinks > 0
+
+    @property
+    def decode_sizes(self) -> str:
+        """As arguments of the C++ `std::integer_sequence`."""
+        return ", ".join(["int", *map(str, self.decode_queries)])
 
 
 def plan(policy: CachePolicy) -> CpuPlan:
@@ -103,7 +114,7 @@ def files(package: PackagePlan) -> tuple[File, ...]:
     shared = [
         File("_build.py", "cpu/_build.py.jinja", {}),
         File("_cpu.py", "cpu/_cpu.py.jinja", {}),
-        File("_cpu.h", "cpu/_cpu.h.jinja", {}, "//"),
+        *(File(f"_cpu{part}.h", f"cpu/_cpu{part}.h.jinja", {}, "//") for part in HEADERS),
     ]
     return (
         *(shared if stored else ()),

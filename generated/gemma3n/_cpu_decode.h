@@ -1,29 +1,56 @@
-// -- A few queries of one kv head: decoding, and short verify windows
+// Written by kvgen from gemma3n.kv and yours to keep: kvgen claims no right to it. Edit gemma3n.kv.
+// kvgen: gemma3n.kv source 2ba866454d30 body dcb12462704e codegen 1
+// A few queries of one kv head: decoding, and short verify windows.
 //
 // Keys stay as they lie. A vector holds kQuads queries, a quad of lanes each; four dwords of a key, repeated in every quad,
 // meet four dwords of each query, and four keys' sums fold into one vector of scores: lane 4 * query + key.
+#pragma once
+
+#include "_cpu_softmax.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+namespace kv {
+
+constexpr int kTile = 64;          // keys whose scores are held at once
+constexpr int kPrefetchKeys = 64;  // how far ahead memory is asked for
 
 /// Numbers are computed with as they are stored, two bfloat16 a dword; others are first widened to float, a tile at a time.
-constexpr bool kPairs = std::is_same_v<Element, BFloat16> && kKeyDim % 8 == 0 && kValueDim % (2 * kLanes) == 0;
-constexpr bool kAsStored =
-    kPairs || (std::is_same_v<Element, float> && kKeyDim % 4 == 0 && kValueDim % kLanes == 0);
-constexpr bool kDots = kPairs && kHasDot;
-constexpr int kPerDword = kPairs ? 2 : 1;
-constexpr int kKeyWidth = kAsStored ? kKeyDim : round_up(kKeyDim, 4);
-constexpr int kValueWidth = kAsStored ? kValueDim : round_up(kValueDim, kLanes);
-constexpr int kTile = 64;           // keys whose scores are held at once
-constexpr int kPrefetchKeys = 64;   // how far ahead memory is asked for
+template <class Policy>
+struct DecodeNumbers {
+  using Element = typename Policy::Element;
+  static constexpr int kKeyDim = Policy::kKeyDim, kValueDim = Policy::kValueDim;
+  static constexpr bool kPairs = std::is_same_v<Element, BFloat16> && kKeyDim % 8 == 0 && kValueDim % (2 * kLanes) == 0;
+  static constexpr bool kAsStored =
+      kPairs || (std::is_same_v<Element, float> && kKeyDim % 4 == 0 && kValueDim % kLanes == 0);
+  static constexpr bool kDots = kPairs && kHasDot;
+  static constexpr int kPerDword = kPairs ? 2 : 1;
+  static constexpr int kKeyWidth = kAsStored ? kKeyDim : round_up(kKeyDim, 4);
+  static constexpr int kValueWidth = kAsStored ? kValueDim : round_up(kValueDim, kLanes);
+  static constexpr int kWideFloats = kAsStored ? 1 : kTile * std::max(kKeyWidth, kValueWidth);
 
-using Number = std::conditional_t<kPairs, BFloat16, float>;
+  using Number = std::conditional_t<kPairs, BFloat16, float>;
+};
 
-template <int Queries>
-class Decode {
+template <class Policy, int Queries>
+class Decode : DecodeNumbers<Policy> {
+  using Numbers = DecodeNumbers<Policy>;
+  using typename Numbers::Element, typename Numbers::Number;
+  using Numbers::kKeyDim, Numbers::kValueDim, Numbers::kPairs, Numbers::kAsStored, Numbers::kDots, Numbers::kPerDword;
+  using Numbers::kKeyWidth, Numbers::kValueWidth;
+  static constexpr int kGroup = kGroupOf<Policy>;
+
  public:
   static constexpr int kVectors = (Queries + kQuads - 1) / kQuads;  // of queries
   static constexpr int kSteps = kKeyWidth / (4 * kPerDword);        // quads of dwords in a key
 
   /// Sets `count` queries, the first at position `first`: token by token, the kGroup heads of each.
-  KV_NOINLINE void start(const Job& job, int64_t row, int64_t head, int64_t first, int count) {
+  KV_NOINLINE void start(const Job<Policy>& job, int64_t row, int64_t head, int64_t first, int count) {
     first_ = first;
     last_ = first + (count - 1) / kGroup;
     for (int i = 0; i < kVectors * kQuads; ++i) {
@@ -40,9 +67,9 @@ class Decode {
     std::memset(sum_, 0, sizeof sum_);
   }
 
-  KV_NOINLINE void attend(const Span& span, const Scaling& scaling, float* wide) {
+  KV_NOINLINE void attend(const Span<Policy>& span, const Scaling<Policy>& scaling, float* wide) {
     for (int64_t from = span.first; from < span.end; from += kTile) {
-      const Span tile = span.part(from, std::min(from + kTile, span.end));
+      const Span<Policy> tile = span.part(from, std::min(from + kTile, span.end));
       if (tile.count() == kTile && all_see(tile))
         attend_tile<false>(tile, scaling, wide);
       else
@@ -55,7 +82,7 @@ class Decode {
   float total(int query) const { return quad_sum(total_[query / kQuads])[query % kQuads * 4]; }
 
  private:
-  bool all_see(const Span& tile) const { return tile.first >= first_seen_in(tile, last_) && tile.end <= first_ + 1; }
+  bool all_see(const Span<Policy>& tile) const { return tile.first >= tile.first_seen(last_) && tile.end <= first_ + 1; }
 
   static constexpr int kScores = kTile / 4;
   static constexpr int kMostPass = kManyRegisters ? 4 : 3;
@@ -65,7 +92,7 @@ class Decode {
   static constexpr int kForms = kPairs && !kDots ? 2 : 1;  // pairs without a dot product are met as evens and odds
   static_assert(kVectors % kPass == 0 && kTile % kKeys == 0, "whole passes");
 
-  KV_INLINE void pack(const Job& job, int64_t row, int64_t head, int64_t column, int query) {
+  KV_INLINE void pack(const Job<Policy>& job, int64_t row, int64_t head, int64_t column, int query) {
     if (kAsStored && !job.query_is_float)
       return pack_stored(static_cast<const Element*>(job.query) + query_offset(job, row, head, column), query);
     alignas(64) float numbers[kKeyWidth];
@@ -131,7 +158,7 @@ class Decode {
   }
 
   template <bool Edge>
-  KV_INLINE void attend_tile(const Span& tile, const Scaling& scaling, float* wide) {
+  KV_INLINE void attend_tile(const Span<Policy>& tile, const Scaling<Policy>& scaling, float* wide) {
     const int count = Edge ? static_cast<int>(tile.count()) : kTile;
     alignas(64) Vec scores[kScores][kVectors];
     const Number* keys = as_numbers<kKeyDim, kKeyWidth>(tile.keys, count, wide);
@@ -151,12 +178,12 @@ class Decode {
   }
 
   /// Scores of keys that a query does not see, and of lanes past the tile, become -infinity.
-  KV_NOINLINE void hide(const Span& tile, int groups, Vec (*scores)[kVectors]) const {
+  KV_NOINLINE void hide(const Span<Policy>& tile, int groups, Vec (*scores)[kVectors]) const {
     for (int v = 0; v < kVectors; ++v) {
       Ints from, to;
       for (int lane = 0; lane < kLanes; ++lane) {
         const int64_t position = position_[v][lane / 4];
-        from[lane] = static_cast<int32_t>(std::max<int64_t>(first_seen_in(tile, position) - tile.first, 0));
+        from[lane] = static_cast<int32_t>(std::max<int64_t>(tile.first_seen(position) - tile.first, 0));
         to[lane] = static_cast<int32_t>(std::min(position + 1 - tile.first, tile.count()));
       }
       Ints key;
@@ -305,4 +332,4 @@ class Decode {
   int64_t first_, last_;  // positions of the queries
 };
 
-constexpr int kWideFloats = kAsStored ? 1 : kTile * std::max(kKeyWidth, kValueWidth);
+}  // namespace kv

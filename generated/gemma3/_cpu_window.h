@@ -1,0 +1,282 @@
+// Written by kvgen from gemma3.kv and yours to keep: kvgen claims no right to it. Edit gemma3.kv.
+// kvgen: gemma3.kv source 9c5354bdbcbb body 4ae77d75308f codegen 1
+// Many queries of one kv head: prefill, chunks, and verify windows of more queries than a few vectors hold
+//
+// kBlock queries lie across the lanes, keys go down: a key's number, in all lanes, meets that number of every query. Keys and
+// values are prepared once a panel, as float or (values, where there are dot products) as pairs of keys, for all blocks.
+#pragma once
+
+#include "_cpu_softmax.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+namespace kv {
+
+template <class Policy>
+struct Window {
+  using Element = typename Policy::Element;
+  static constexpr int kGroup = kGroupOf<Policy>, kKeyDim = Policy::kKeyDim, kValueDim = Policy::kValueDim;
+  static constexpr bool kDots = std::is_same_v<Element, BFloat16> && kHasDot && kKeyDim % 2 == 0 && kValueDim % (2 * kLanes) == 0;
+  static constexpr int kValueWidth = round_up(kValueDim, kLanes);
+  static constexpr int kKeySteps = kDots ? kKeyDim / 2 : kKeyDim;  // dwords of a key
+  static constexpr int kBlockVectors = kLanes == 4 && kManyRegisters ? 4 : 2;
+  static constexpr int kBlock = kBlockVectors * kLanes;
+  static constexpr int kKeysAtOnce = kLanes == 16 ? 8 : kLanes == 8 ? 6 : 4;
+  static constexpr int kRowsAtOnce = kLanes == 16 ? 8 : 4;
+  static constexpr int kColumnsAtOnce = kLanes == 8 ? 3 : kLanes == 4 && kManyRegisters ? 4 : 2;
+  static constexpr int kBlockTile = 8 * kKeysAtOnce;                           // keys whose scores are held at once
+  static constexpr int kPanel = 4 * kBlockTile;                               // keys prepared at once
+  static constexpr int kChunkTokens = std::max(1, 512 / kGroup);              // of queries that share panels
+  static constexpr int kChunkBlocks = (kChunkTokens * kGroup + kBlock - 1) / kBlock;
+  static_assert(kBlock % kRowsAtOnce == 0 && kBlockTile % 2 == 0, "whole blocks, whole pairs");
+
+  using Number = std::conditional_t<kDots, BFloat16, float>;
+
+  /// The keys and values of a span of up to kPanel positions, prepared.
+  struct Panel {
+    const Number *keys, *values;
+  };
+
+  /// kBlock queries and what they have summed so far.
+  struct Block {
+    alignas(64) uint32_t queries[kKeySteps][kBlock];  // floats, or pairs of bfloat16
+    alignas(64) float sum[kBlock][kValueWidth];
+    alignas(64) float maximum[kBlock], total[kBlock];
+    int64_t position[kBlock];
+    int count;
+  };
+
+  struct Scratch {
+    Block blocks[kChunkBlocks];
+    alignas(64) Number keys[kPanel * kKeyDim];
+    alignas(64) Number values[kPanel * kValueWidth];
+    alignas(64) float scores[kBlockTile][kBlock];
+    alignas(64) uint32_t pairs[kBlockTile / 2][kBlock];
+  };
+
+  /// Queries [index, index + count) of a row and kv head, counted token by token, the kGroup heads of each.
+  KV_NOINLINE static void start_block(Block& block, const Job<Policy>& job, int64_t row, int64_t head, int64_t index, int count) {
+    block.count = count;
+    for (int i = 0; i < kBlock; ++i) {
+      const int64_t at = index + std::min(i, count - 1), token = at / kGroup;
+      block.position[i] = job.firsts[row] + token;
+      alignas(64) float query[kKeyDim];
+      load_query(job, row, head * kGroup + at % kGroup, job.firsts[row] + token - job.starts[row], query, kKeyDim);
+      for (int step = 0; step < kKeySteps; ++step) {
+        if constexpr (kDots) {
+          BFloat16 pair[2];
+          from_float(query[2 * step], pair[0]);
+          from_float(query[2 * step + 1], pair[1]);
+          block.queries[step][i] = bit_cast<uint32_t>(pair);
+        } else {
+          block.queries[step][i] = bit_cast<uint32_t>(query[step]);
+        }
+      }
+      block.maximum[i] = kNoMaximum;
+      block.total[i] = 0.0f;
+    }
+    std::memset(block.sum, 0, sizeof block.sum);
+  }
+
+  /// Values of two keys as pairs, evens before odds in each 2 * kLanes; a missing second key is zeros.
+  template <class Stored>
+  static KV_INLINE void pair_values(const Stored* low, const Stored* high, Stored* to) {
+    for (int d = 0; d < kValueDim; d += 2 * kLanes) {
+      const Bits a = load<Bits>(low + d), b = high != nullptr ? load<Bits>(high + d) : Bits{};
+      store(to + 2 * d, (a & splat(0xffffu)) | (b << 16));
+      store(to + 2 * d + 2 * kLanes, (a >> 16) | (b & splat(0xffff0000u)));
+    }
+  }
+
+  template <class Stored>
+  KV_NOINLINE static Panel prepare(const Stored* keys, const Stored* values, int count, Scratch& scratch) {
+    if constexpr (kDots) {
+      for (int i = 0; i < count; i += 2)
+        pair_values(values + i * kValueDim, i + 1 < count ? values + (i + 1) * kValueDim : nullptr,
+                    scratch.values + i * kValueWidth);
+      return {keys, scratch.values};
+    } else {
+      for (int i = 0; i < count; ++i) {
+        widen(keys + i * kKeyDim, scratch.keys + i * kKeyDim, kKeyDim, kKeyDim);
+        widen(values + i * kValueDim, scratch.values + i * kValueWidth, kValueDim, kValueWidth);
+      }
+      return {scratch.keys, scratch.values};
+    }
+  }
+
+  static KV_INLINE Vec multiply_add_dword(Vec sum, Bits a, uint32_t b) {
+    if constexpr (kDots) return dot_pairs(a, splat(b), sum);
+    return bit_cast<Vec>(a) * splat(bit_cast<float>(b)) + sum;
+  }
+
+  template <class Number>
+  static KV_INLINE uint32_t dword(const Number* numbers, int i) {
+    uint32_t bits;
+    std::memcpy(&bits, reinterpret_cast<const unsigned char*>(numbers) + 4 * i, 4);
+    return bits;
+  }
+
+  /// Scores of Keys keys with all queries of the block.
+  template <int Keys>
+  KV_NOINLINE static void score_block(const Block& block, const Number* keys, const Scaling<Policy>& scaling, float (*scores)[kBlock]) {
+    Vec sums[Keys][kBlockVectors] = {};
+    KV_UNROLL(4)
+    for (int step = 0; step < kKeySteps; ++step) {
+      Bits queries[kBlockVectors];
+      for (int v = 0; v < kBlockVectors; ++v) queries[v] = load<Bits>(block.queries[step] + v * kLanes);
+      for (int k = 0; k < Keys; ++k) {
+        const uint32_t number = dword(keys + k * kKeyDim, step);
+        for (int v = 0; v < kBlockVectors; ++v) sums[k][v] = multiply_add_dword(sums[k][v], queries[v], number);
+      }
+    }
+    for (int k = 0; k < Keys; ++k)
+      for (int v = 0; v < kBlockVectors; ++v) store(scores[k] + v * kLanes, scaling(sums[k][v]));
+  }
+
+  /// Scores of keys that a query does not see become -infinity.
+  static void hide_in_block(const Block& block, const Span<Policy>& tile, float (*scores)[kBlock]) {
+    const int count = static_cast<int>(tile.count());
+    for (int v = 0; v < kBlockVectors; ++v) {
+      Ints from, to;
+      for (int lane = 0; lane < kLanes; ++lane) {
+        const int64_t position = block.position[v * kLanes + lane];
+        from[lane] = static_cast<int32_t>(std::max<int64_t>(tile.first_seen(position) - tile.first, 0));
+        to[lane] = static_cast<int32_t>(std::min<int64_t>(position + 1 - tile.first, count));
+      }
+      for (int k = 0; k < count; ++k) {
+        const Ints key = splat(k);
+        store(scores[k] + v * kLanes, select((key >= from) & (key < to), load(scores[k] + v * kLanes), splat(-INFINITY)));
+      }
+    }
+  }
+
+  /// Scores become weights, relative to the largest score so far; what was summed before follows it.
+  KV_NOINLINE static void weigh_block(Block& block, int count, Scratch& scratch) {
+    if (kDots && count % 2 != 0)
+      for (int i = 0; i < kBlock; ++i) scratch.scores[count][i] = -INFINITY;
+    for (int v = 0; v < kBlockVectors; ++v) {
+      const int at = v * kLanes;
+      const Vec before = load(block.maximum + at);
+      Vec now = before;
+      for (int k = 0; k < count; ++k) now = maximum(now, load(scratch.scores[k] + at));
+      Vec total = load(block.total + at);
+      if (any(now > before)) {
+        const Vec shrink = exp2(before - now);
+        total *= shrink;
+        store(block.maximum + at, now);
+        for (int i = 0; i < kLanes; ++i)
+          if (shrink[i] != 1.0f)
+            for (int d = 0; d < kValueWidth; d += kLanes)
+              store(block.sum[at + i] + d, load(block.sum[at + i] + d) * splat(shrink[i]));
+      }
+      if constexpr (kDots) {
+        for (int k = 0; k < count; k += 2) {
+          const Vec low = exp2(load(scratch.scores[k] + at) - now), high = exp2(load(scratch.scores[k + 1] + at) - now);
+          total += low + high;
+          store(scratch.pairs[k / 2] + at, to_pairs(low, high));
+        }
+      } else {
+        for (int k = 0; k < count; ++k) {
+          const Vec weight = exp2(load(scratch.scores[k] + at) - now);
+          total += weight;
+          store(scratch.scores[k] + at, weight);
+        }
+      }
+      store(block.total + at, total);
+    }
+  }
+
+  /// Adds weighted values, kRowsAtOnce queries and Columns vectors of their sums at a time in registers.
+  template <int Columns>
+  KV_NOINLINE static void add_columns(Block& block, const Number* values, int column, int count, const Scratch& scratch) {
+    constexpr int kStep = kDots ? 2 : 1;  // keys a dword
+    for (int row = 0; row < kBlock; row += kRowsAtOnce) {
+      Vec sums[kRowsAtOnce][Columns];
+      for (int r = 0; r < kRowsAtOnce; ++r)
+        for (int c = 0; c < Columns; ++c) sums[r][c] = load(block.sum[row + r] + (column + c) * kLanes);
+      const Number* value = values + column * kLanes * kStep;
+      const uint32_t* weight = kDots ? scratch.pairs[0] + row : nullptr;
+      const float* single = scratch.scores[0] + row;
+      KV_UNROLL(2)
+      for (int k = 0; k < count; k += kStep) {
+        Bits numbers[Columns];
+        for (int c = 0; c < Columns; ++c) numbers[c] = load<Bits>(value + c * kLanes * kStep);
+        for (int r = 0; r < kRowsAtOnce; ++r) {
+          const uint32_t w = kDots ? weight[r] : dword(single, r);
+          for (int c = 0; c < Columns; ++c) sums[r][c] = multiply_add_dword(sums[r][c], numbers[c], w);
+        }
+        value += kValueWidth * kStep;
+        if (kDots)
+          weight += kBlock;
+        else
+          single += kBlock;
+      }
+      for (int r = 0; r < kRowsAtOnce; ++r)
+        for (int c = 0; c < Columns; ++c) store(block.sum[row + r] + (column + c) * kLanes, sums[r][c]);
+    }
+  }
+
+  template <bool Edge>
+  static KV_INLINE void attend_block_tile(Block& block, const Span<Policy>& tile, const Number* keys, const Number* values,
+                                   const Scaling<Policy>& scaling, Scratch& scratch) {
+    const int count = Edge ? static_cast<int>(tile.count()) : kBlockTile;
+    int k = 0;
+    for (; k + kKeysAtOnce <= count; k += kKeysAtOnce)
+      score_block<kKeysAtOnce>(block, keys + k * kKeyDim, scaling, scratch.scores + k);
+    if constexpr (Edge) {
+      for (; k < count; ++k) score_block<1>(block, keys + k * kKeyDim, scaling, scratch.scores + k);
+      hide_in_block(block, tile, scratch.scores);
+    }
+    weigh_block(block, count, scratch);
+    constexpr int kColumns = kValueWidth / kLanes;
+    int column = 0;
+    for (; column + kColumnsAtOnce <= kColumns; column += kColumnsAtOnce)
+      add_columns<kColumnsAtOnce>(block, values, column, count, scratch);
+    if constexpr (kColumns % kColumnsAtOnce != 0)
+      for (; column < kColumns; ++column) add_columns<1>(block, values, column, count, scratch);
+  }
+
+  /// What the queries of a block see of a panel, tile by tile: only tiles on an edge of what they see hide anything.
+  KV_NOINLINE static void attend_block(Block& block, const Span<Policy>& span, const Panel& panel, const Scaling<Policy>& scaling, Scratch& scratch) {
+    const int64_t first = block.position[0], last = block.position[block.count - 1];
+    const int64_t all_from = span.first_seen(last), all_to = first + 1;  // every query sees [all_from, all_to)
+    int64_t from = std::max(span.first, span.first_seen(first));
+    const int64_t end = std::min(span.end, last + 1);
+    if (kDots) from -= (from - span.first) % 2;  // values lie in pairs
+    while (from < end) {
+      const bool whole = from >= all_from && from + kBlockTile <= std::min(end, all_to);
+      // Up to where all queries see, a shorter tile leaves whole ones behind it.
+      const int64_t aligned = kDots ? span.first + round_up(static_cast<int>(all_from - span.first), 2) : all_from;
+      const int64_t stop = from < all_from && aligned < from + kBlockTile ? aligned : from + kBlockTile;
+      const Span<Policy> tile = span.part(from, std::min(stop, end));
+      const int64_t at = from - span.first;
+      const Number *keys = panel.keys + at * kKeyDim, *values = panel.values + at * kValueWidth;
+      if (whole)
+        attend_block_tile<false>(block, tile, keys, values, scaling, scratch);
+      else
+        attend_block_tile<true>(block, tile, keys, values, scaling, scratch);
+      from = tile.end;
+    }
+  }
+
+  /// The chunk of `count` queries from `index` on, over the keys of `spans` in [key_from, key_to), counted from the first.
+  static void attend_chunk(const Job<Policy>& job, int64_t row, int64_t head, int64_t index, int count, const Spans<Policy>& spans, int64_t key_from,
+                           int64_t key_to, const Scaling<Policy>& scaling, Scratch& scratch) {
+    const int blocks = (count + kBlock - 1) / kBlock;
+    for (int b = 0; b < blocks; ++b)
+      start_block(scratch.blocks[b], job, row, head, index + b * kBlock, std::min(kBlock, count - b * kBlock));
+    for_each_part(spans, key_from, key_to, [&](const Span<Policy>& part) {
+      for (int64_t from = part.first; from < part.end; from += kPanel) {
+        const Span<Policy> span = part.part(from, std::min(from + kPanel, part.end));
+        const Panel panel = prepare(span.keys, span.values, static_cast<int>(span.count()), scratch);
+        for (int b = 0; b < blocks; ++b) attend_block(scratch.blocks[b], span, panel, scaling, scratch);
+      }
+    });
+  }
+};
+
+}  // namespace kv

@@ -1,0 +1,202 @@
+// Written by kvgen from gemma3n.kv and yours to keep: kvgen claims no right to it. Edit gemma3n.kv.
+// kvgen: gemma3n.kv source 2ba866454d30 body 092d617efcdb codegen 1
+// Vectors of floats. C++17, GCC or Clang.
+//
+// They are the compilers' own (`vector_size`), so +, *, < and [] are instructions of whatever CPU is compiled for:
+// 16 lanes with AVX-512, 8 with AVX2, 4 with NEON, SSE and everywhere else. Only what has no operator is spelt by hand.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <utility>
+
+#if defined(__AVX512F__)  // elsewhere its half second of parsing buys nothing
+#if !defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wuninitialized"  // GCC's own AVX-512 headers set these off
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wconversion"
+#include <immintrin.h>
+#pragma GCC diagnostic pop
+#else
+#include <immintrin.h>
+#endif
+#elif defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+#include <arm_neon.h>
+#endif
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wpsabi"  // vectors are passed to inlined functions only: no ABI is involved
+#endif
+
+#define KV_INLINE inline __attribute__((always_inline))
+#define KV_NOINLINE __attribute__((noinline))
+#define KV_UNROLL(n) _Pragma(KV_QUOTE(GCC unroll n))
+#define KV_QUOTE(x) #x
+
+namespace kv {
+
+#if defined(__AVX512BF16__)
+constexpr const char* kInstructions = "AVX-512 with bfloat16 dot products";
+#elif defined(__AVX512F__)
+constexpr const char* kInstructions = "AVX-512";
+#elif defined(__AVX2__)
+constexpr const char* kInstructions = "AVX2";
+#elif defined(__aarch64__)
+constexpr const char* kInstructions = "NEON";
+#else
+constexpr const char* kInstructions = "plain C++";
+#endif
+
+#if !defined(KV_LANES)  // a test may ask for the lanes, and the dot products, of another CPU
+#if defined(__AVX512F__)
+#define KV_LANES 16
+#elif defined(__AVX2__)
+#define KV_LANES 8
+#else
+#define KV_LANES 4
+#endif
+#endif
+constexpr int kLanes = KV_LANES;
+#if KV_LANES == 16 || defined(__aarch64__)
+constexpr bool kManyRegisters = true;  // 32 vector registers, else 16
+#else
+constexpr bool kManyRegisters = false;
+#endif
+constexpr int kQuads = kLanes / 4;  // a vector as groups of four lanes
+
+typedef float Vec __attribute__((vector_size(4 * kLanes)));
+typedef float Quad __attribute__((vector_size(16)));
+typedef uint32_t QuadBits __attribute__((vector_size(16)));
+typedef int32_t Ints __attribute__((vector_size(4 * kLanes)));
+typedef uint32_t Bits __attribute__((vector_size(4 * kLanes)));
+
+template <class To, class From>
+KV_INLINE To bit_cast(const From& from) {
+  static_assert(sizeof(To) == sizeof(From), "the same bits");
+  To to;
+  std::memcpy(&to, &from, sizeof to);
+  return to;
+}
+
+template <class V = Vec>
+KV_INLINE V load(const void* from) {
+  V v;
+  std::memcpy(&v, from, sizeof v);
+  return v;
+}
+
+template <class V>
+KV_INLINE void store(void* to, V v) {
+  std::memcpy(to, &v, sizeof v);
+}
+
+KV_INLINE Vec splat(float x) { return x - Vec{}; }
+KV_INLINE Ints splat(int32_t x) { return x - Ints{}; }
+KV_INLINE Bits splat(uint32_t x) { return x - Bits{}; }
+
+KV_INLINE Vec maximum(Vec a, Vec b) { return a > b ? a : b; }
+KV_INLINE Vec select(Ints condition, Vec yes, Vec no) { return condition ? yes : no; }
+
+KV_INLINE bool any(Ints condition) {
+#if KV_LANES == 16 && defined(__AVX512F__)
+  return _mm512_test_epi32_mask(bit_cast<__m512i>(condition), bit_cast<__m512i>(condition)) != 0;
+#elif KV_LANES == 8 && defined(__AVX2__)
+  typedef long long Longs __attribute__((vector_size(32)));
+  return __builtin_ia32_ptestz256(bit_cast<Longs>(condition), bit_cast<Longs>(condition)) == 0;
+#else
+  int32_t bits = 0;
+  for (int i = 0; i < kLanes; ++i) bits |= condition[i];
+  return bits != 0;
+#endif
+}
+
+template <std::size_t... I>
+KV_INLINE Bits repeat_quad(const void* from, std::index_sequence<I...>) {
+  const Quad quad = load<Quad>(from);
+  return bit_cast<Bits>(Vec{quad[I % 4]...});
+}
+
+/// The four dwords at `from`, repeated in every quad.
+KV_INLINE Bits load_quads(const void* from) {
+#if KV_LANES == 16 && defined(__AVX512F__)
+  return bit_cast<Bits>(_mm512_broadcast_i32x4(_mm_loadu_si128(static_cast<const __m128i*>(from))));
+#elif KV_LANES == 8 && defined(__AVX2__) && !defined(__clang__)
+  return bit_cast<Bits>(__builtin_ia32_vbroadcastf128_ps256(static_cast<const Quad*>(from)));
+#elif KV_LANES == 8 && defined(__clang__)
+  const Quad quad = load<Quad>(from);
+  return bit_cast<Bits>(__builtin_shufflevector(quad, quad, 0, 1, 2, 3, 0, 1, 2, 3));
+#else
+  return repeat_quad(from, std::make_index_sequence<kLanes>());
+#endif
+}
+
+/// Lane i of a quad of the answer: lane P<4 of the quad of `a`, or lane P-4 of that of `b`.
+template <int P0, int P1, int P2, int P3, std::size_t... I>
+KV_INLINE Vec shuffle_lanes(Vec a, Vec b, std::index_sequence<I...>) {
+  constexpr int pattern[4] = {P0, P1, P2, P3};
+#if defined(__clang__) || __GNUC__ >= 12
+  return __builtin_shufflevector(
+      a, b, (static_cast<int>(I) / 4 * 4 + pattern[I % 4] + (pattern[I % 4] < 4 ? 0 : kLanes - 4))...);
+#else
+  return __builtin_shuffle(
+      a, b, Ints{(static_cast<int>(I) / 4 * 4 + pattern[I % 4] + (pattern[I % 4] < 4 ? 0 : kLanes - 4))...});
+#endif
+}
+
+template <int P0, int P1, int P2, int P3>
+KV_INLINE Vec shuffle(Vec a, Vec b) {
+  return shuffle_lanes<P0, P1, P2, P3>(a, b, std::make_index_sequence<kLanes>());
+}
+
+/// Sums within each quad: lane i of a quad of the answer is the sum of that quad of `v[i]`.
+KV_INLINE Vec sum_quads(const Vec* v) {
+  const Vec x = shuffle<0, 4, 1, 5>(v[0], v[1]) + shuffle<2, 6, 3, 7>(v[0], v[1]);
+  const Vec y = shuffle<0, 4, 1, 5>(v[2], v[3]) + shuffle<2, 6, 3, 7>(v[2], v[3]);
+  return shuffle<0, 1, 4, 5>(x, y) + shuffle<2, 3, 6, 7>(x, y);
+}
+
+/// The largest, or the sum, of each quad, in all its lanes.
+KV_INLINE Vec quad_maximum(Vec v) {
+  v = maximum(v, shuffle<1, 0, 3, 2>(v, v));
+  return maximum(v, shuffle<2, 3, 0, 1>(v, v));
+}
+
+KV_INLINE Vec quad_sum(Vec v) {
+  v += shuffle<1, 0, 3, 2>(v, v);
+  return v + shuffle<2, 3, 0, 1>(v, v);
+}
+
+/// 2^x to 1e-7 of itself; 0 below 2^-126, so that nothing is denormal. x <= 127.
+/// The polynomial is Cephes' exp2f (Moshier 1989), for the fraction in [-0.5, 0.5].
+KV_INLINE Vec exp2(Vec x) {
+  const Vec magic = splat(12582912.0f);  // 1.5 * 2^23: adding it rounds to a whole number, held in the low bits
+  const Vec bounded = maximum(x, splat(-126.0f));
+  const Vec rounded = bounded + magic;
+  const Vec f = bounded - (rounded - magic);
+  Vec p = splat(1.535336188319500e-4f);
+  p = p * f + splat(1.339887440266574e-3f);
+  p = p * f + splat(9.618437357674640e-3f);
+  p = p * f + splat(5.550332471162809e-2f);
+  p = p * f + splat(2.402264791363012e-1f);
+  p = p * f + splat(6.931472028550421e-1f);
+  p = p * f + splat(1.0f);
+  const Vec power = bit_cast<Vec>(bit_cast<Bits>(p) + (bit_cast<Bits>(rounded) << 23));
+  return select(x < splat(-126.0f), Vec{}, power);
+}
+
+/// tanh(x) to 3e-7 of itself. The polynomial near 0 is Cephes' tanhf; elsewhere 1 - 2 / (e^2x + 1).
+KV_INLINE Vec tanh(Vec x) {
+  const Vec size = maximum(x, -x), square = x * x;
+  Vec p = splat(-5.70498872745e-3f);
+  p = p * square + splat(2.06390887954e-2f);
+  p = p * square + splat(-5.37397155531e-2f);
+  p = p * square + splat(1.33314422036e-1f);
+  p = p * square + splat(-3.33332819422e-1f);
+  const Vec near = p * square * x + x;
+  const Vec bounded = select(size < splat(15.0f), size, splat(15.0f));
+  const Vec far = splat(1.0f) - splat(2.0f) / (exp2(bounded * splat(2.885390081777927f)) + splat(1.0f));
+  return select(size < splat(0.625f), near, select(x < Vec{}, -far, far));
+}
+
+}  // namespace kv
