@@ -1,5 +1,5 @@
 // Written by kvgen from smollm2.kv and yours to keep: kvgen claims no right to it. Edit smollm2.kv.
-// kvgen: smollm2.kv source 4545e14289df body 4ae77d75308f codegen 1
+// kvgen: smollm2.kv source 4545e14289df body f1eec5265aae codegen 1
 // Many queries of one kv head: prefill, chunks, and verify windows of more queries than a few vectors hold
 //
 // kBlock queries lie across the lanes, keys go down: a key's number, in all lanes, meets that number of every query. Keys and
@@ -122,7 +122,8 @@ struct Window {
 
   /// Scores of Keys keys with all queries of the block.
   template <int Keys>
-  KV_NOINLINE static void score_block(const Block& block, const Number* keys, const Scaling<Policy>& scaling, float (*scores)[kBlock]) {
+  KV_NOINLINE static void score_block(const Block& block, const Number* keys, const Scaling<Policy>& scaling,
+                                      float (*scores)[kBlock]) {
     Vec sums[Keys][kBlockVectors] = {};
     KV_UNROLL(4)
     for (int step = 0; step < kKeySteps; ++step) {
@@ -241,7 +242,8 @@ struct Window {
   }
 
   /// What the queries of a block see of a panel, tile by tile: only tiles on an edge of what they see hide anything.
-  KV_NOINLINE static void attend_block(Block& block, const Span<Policy>& span, const Panel& panel, const Scaling<Policy>& scaling, Scratch& scratch) {
+  KV_NOINLINE static void attend_block(Block& block, const Span<Policy>& span, const Panel& panel,
+                                       const Scaling<Policy>& scaling, Scratch& scratch) {
     const int64_t first = block.position[0], last = block.position[block.count - 1];
     const int64_t all_from = span.first_seen(last), all_to = first + 1;  // every query sees [all_from, all_to)
     int64_t from = std::max(span.first, span.first_seen(first));
@@ -264,8 +266,8 @@ struct Window {
   }
 
   /// The chunk of `count` queries from `index` on, over the keys of `spans` in [key_from, key_to), counted from the first.
-  static void attend_chunk(const Job<Policy>& job, int64_t row, int64_t head, int64_t index, int count, const Spans<Policy>& spans, int64_t key_from,
-                           int64_t key_to, const Scaling<Policy>& scaling, Scratch& scratch) {
+  static void attend_chunk(const Job<Policy>& job, int64_t row, int64_t head, int64_t index, int count,
+                           const Spans<Policy>& spans, int64_t key_from, int64_t key_to, const Scaling<Policy>& scaling, Scratch& scratch) {
     const int blocks = (count + kBlock - 1) / kBlock;
     for (int b = 0; b < blocks; ++b)
       start_block(scratch.blocks[b], job, row, head, index + b * kBlock, std::min(kBlock, count - b * kBlock));
