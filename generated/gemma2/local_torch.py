@@ -1,5 +1,5 @@
 # Written by kvgen from gemma2.kv and yours to keep: kvgen claims no right to it. Edit gemma2.kv.
-# kvgen: gemma2.kv source 787d6e396025 body 7b3cd0a444db codegen 1
+# kvgen: gemma2.kv source 787d6e396025 body 817455ec6fad codegen 1
 """The torch kernels of LocalCache: the last 4096 tokens of each row, in a ring.
 
 Query columns are attended in tiles, so work grows as L times what a query sees. The keys of a tile are pieces of the
@@ -17,6 +17,7 @@ from ._storage import Storage
 from ._tiles import Piece, Queries, Tile, split, steps, tiles_of
 from .local_policy import RING, SLOTS, SOFTCAP, WINDOW, first_seen, runs, seen
 
+KV_HEADS, GROUP, VALUE_DIM = 16, 2, 128  # GROUP: the query heads of a kv head
 LOWEST = torch.finfo(torch.float32).min
 
 
@@ -41,7 +42,7 @@ class LocalTorch:
         return_lse: bool = True,  # a backend may save itself the work
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """q [B, Hq, L, Dk] to out [B, Hq, L, Dv] in q's dtype and lse, float32 [B, Hq, L]."""
-        out = q.new_empty(*q.shape[:3], 128)
+        out = q.new_empty(*q.shape[:3], VALUE_DIM)
         lse = q.new_empty(q.shape[:3], dtype=torch.float32)
         for a, b, pieces in tiles(read):
             out[:, :, a:b], lse[:, :, a:b] = attend_tile(q[:, :, a:b], blocks(read, pieces), scale)
@@ -127,9 +128,9 @@ def attend_tile(q: torch.Tensor, blocks: Any, scale: float) -> tuple[torch.Tenso
     The query heads of a kv head are packed as rows, so keys and values are read once and never repeated.
     """
     rows, heads, width, dim = q.shape
-    q = (q.float() * scale).reshape(rows, 16, 2 * width, dim)
+    q = (q.float() * scale).reshape(rows, KV_HEADS, GROUP * width, dim)
     best = q.new_full((*q.shape[:3], 1), LOWEST)
-    total, out = torch.zeros_like(best), q.new_zeros(*q.shape[:3], 128)
+    total, out = torch.zeros_like(best), q.new_zeros(*q.shape[:3], VALUE_DIM)
     for keys, values, hidden in blocks:
         scores = q @ keys.float().mT
         scores = SOFTCAP * torch.tanh(scores / SOFTCAP)
@@ -141,14 +142,14 @@ def attend_tile(q: torch.Tensor, blocks: Any, scale: float) -> tuple[torch.Tenso
         best = highest
     lse = (best + total.log()).reshape(rows, heads, width)
     out = out / total.clamp_min(1)  # a total is 0, or at least exp(0)
-    return out.reshape(rows, heads, width, 128), lse
+    return out.reshape(rows, heads, width, VALUE_DIM), lse
 
 
 def hide(scores: torch.Tensor, hidden: torch.Tensor | None, width: int) -> torch.Tensor:
     """Scores [B, Hkv, group * T, N] with -inf where hidden [rows, 1, T, N] says so."""
     if hidden is None:
         return scores
-    scores = scores.unflatten(2, (2, width))
+    scores = scores.unflatten(2, (GROUP, width))
     return scores.masked_fill(hidden[:, :, None], -torch.inf).flatten(2, 3)
 
 

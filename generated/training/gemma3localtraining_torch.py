@@ -1,5 +1,5 @@
 # Written by kvgen from training.kv and yours to keep: kvgen claims no right to it. Edit training.kv.
-# kvgen: training.kv source 08947af253aa body 29e3d3774c56 codegen 1
+# kvgen: training.kv source 08947af253aa body 8209d1f43334 codegen 1
 """The torch kernels of Gemma3LocalTrainingCache: nothing is stored; for training and scoring.
 
 Query columns are attended in tiles, so work grows as L times what a query sees; keys that every query of a tile sees need
@@ -18,6 +18,7 @@ from ._columns import NOWHERE, Columns
 from ._tiles import Piece, Tile, split, steps, tiles_of
 from .gemma3localtraining_policy import WINDOW, first_seen, seen
 
+KV_HEADS, GROUP, VALUE_DIM = 1, 4, 256  # GROUP: the query heads of a kv head
 LOWEST = torch.finfo(torch.float32).min
 
 
@@ -86,7 +87,7 @@ def build_tiles(columns: Columns, device: torch.device) -> list[Tile]:
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx, q, k, v, sink_logits, scale, tiles):
-        out = q.new_empty(*q.shape[:3], 256)
+        out = q.new_empty(*q.shape[:3], VALUE_DIM)
         lse = q.new_empty(q.shape[:3], dtype=torch.float32)
         for a, b, pieces in tiles:
             out[:, :, a:b], lse[:, :, a:b] = attend_tile(q[:, :, a:b], blocks(k, v, pieces), scale)
@@ -118,7 +119,7 @@ def tile_gradients(q, d_out, lse, shift, k, v, dk, dv, pieces, scale) -> torch.T
     Packed as in `attend_tile`, so that the products sum over the query heads of a kv head.
     """
     dq = torch.zeros_like(q)
-    width = q.shape[2] // 4
+    width = q.shape[2] // GROUP
     for _, low, high, hidden in steps(pieces):
         keys, values = k[:, :, low:high].float(), v[:, :, low:high].float()
         scores = (q * scale) @ keys.mT
@@ -138,11 +139,11 @@ def blocks(k: torch.Tensor, v: torch.Tensor, pieces: list[Piece]) -> Any:
 
 def pack(x: torch.Tensor) -> torch.Tensor:
     """[B, Hq, T, D] to float32 [B, Hkv, group * T, D]: the query heads of a kv head as rows."""
-    return x.float().reshape(x.shape[0], 1, -1, x.shape[3])
+    return x.float().reshape(x.shape[0], KV_HEADS, -1, x.shape[3])
 
 
 def unpack(x: torch.Tensor, width: int) -> torch.Tensor:
-    return x.reshape(x.shape[0], 4, width, x.shape[3])
+    return x.reshape(x.shape[0], KV_HEADS * GROUP, width, x.shape[3])
 
 
 def attend_tile(q: torch.Tensor, blocks: Any, scale: float) -> tuple[torch.Tensor, torch.Tensor]:
@@ -151,9 +152,9 @@ def attend_tile(q: torch.Tensor, blocks: Any, scale: float) -> tuple[torch.Tenso
     The query heads of a kv head are packed as rows, so keys and values are read once and never repeated.
     """
     rows, heads, width, dim = q.shape
-    q = (q.float() * scale).reshape(rows, 1, 4 * width, dim)
+    q = (q.float() * scale).reshape(rows, KV_HEADS, GROUP * width, dim)
     best = q.new_full((*q.shape[:3], 1), LOWEST)
-    total, out = torch.zeros_like(best), q.new_zeros(*q.shape[:3], 256)
+    total, out = torch.zeros_like(best), q.new_zeros(*q.shape[:3], VALUE_DIM)
     for keys, values, hidden in blocks:
         scores = q @ keys.float().mT
         scores = hide(scores, hidden, width)
@@ -164,12 +165,12 @@ def attend_tile(q: torch.Tensor, blocks: Any, scale: float) -> tuple[torch.Tenso
         best = highest
     lse = (best + total.log()).reshape(rows, heads, width)
     out = out / total.clamp_min(1)  # a total is 0, or at least exp(0)
-    return out.reshape(rows, heads, width, 256), lse
+    return out.reshape(rows, heads, width, VALUE_DIM), lse
 
 
 def hide(scores: torch.Tensor, hidden: torch.Tensor | None, width: int) -> torch.Tensor:
     """Scores [B, Hkv, group * T, N] with -inf where hidden [rows, 1, T, N] says so."""
     if hidden is None:
         return scores
-    scores = scores.unflatten(2, (4, width))
+    scores = scores.unflatten(2, (GROUP, width))
     return scores.masked_fill(hidden[:, :, None], -torch.inf).flatten(2, 3)
