@@ -6,43 +6,24 @@ the budget is audit_budget.json beside this file.
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
-import sys
 import tempfile
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from kvgen import machine_code
+from kvgen import jobs, machine_code
 from kvgen.backends import triton_tiles as plans
 from kvgen.emit import emit
-from kvgen.ir import CachePolicy, Program, Ring, Stateless
-from kvgen.naming import modules, names
+from kvgen.ir import CachePolicy, Program, Stateless
+from kvgen.jobs import Job
 from kvgen.plan import plan
 
 BUDGET = Path(__file__).with_name("audit_budget.json")
 TARGETS = {target.name: target for target in plans.TARGETS}
-VERIFY_COLUMNS = 16
 FIRST_NEEDED = {"append_step", "append_columns", "decode", "merge", "window"}
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """One kernel of one policy for one target."""
-
-    policy: str
-    kernel: str
-    target: str
-    launch: Any  # the emitted package's Kernel: a function and its constants
-    types: dict[str, str]  # of its arguments
-
-    @property
-    def title(self) -> str:
-        return f"{self.policy} {self.kernel} {self.target}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,129 +67,32 @@ class Finding:
 # -- what to compile
 
 
-def jobs(program: Program, targets: tuple[str, ...], folder: Path) -> Iterator[Job]:
-    """Every kernel of a program for these targets; its package is written to `folder`, to be imported from there."""
+def jobs_of(program: Program, targets: tuple[str, ...], folder: Path) -> Iterator[Job]:
+    """Every kernel of a program for these targets; its package is written to `folder`, and imported from there."""
     for path, text in emit(plan(program, ("triton",))).items():
         file = folder / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
-    sys.path.insert(0, str(folder))
-    try:
-        for policy in program.policies:
-            module = importlib.import_module(f"{program.stem}.{modules(policy.name)['triton']}")
-            kernels = getattr(module, names(policy.name)["triton"])
-            for target in targets:
-                yield from policy_jobs(policy, kernels, target)
-    finally:
-        sys.path.remove(str(folder))
+    package = jobs.import_package(folder / program.stem)
+    for policy in program.policies:
+        kernels = jobs.kernels_of(package, policy)
+        for target in targets:
+            for launch in jobs.one_of_each(policy, kernels, target):
+                yield jobs.job(policy, target, launch)
 
 
-def policy_jobs(policy: CachePolicy, kernels: Any, target: str) -> Iterator[Job]:
-    for name, launch, parts in _launches(policy, kernels, target):
-        types = {argument: _type(argument, policy, parts) for argument in launch.function.arg_names}
-        yield Job(policy.name, name, target, launch, types)
-
-
-def _launches(policy: CachePolicy, kernels: Any, target: str) -> Iterator[tuple[str, Any, bool]]:
-    """(name, kernel, whether `out` holds parts for `merge`)."""
-    import torch
-
-    dtype = getattr(torch, policy.dtype.torch_name)
-    scale = policy.scores.scale or policy.heads.key_dim**-0.5
-    if isinstance(policy.storage, Stateless):
-        own = kernels.ahead(target)
-        yield "window", own.window_kernel(scale, dtype), False
-        yield "delta", own.delta_kernel(False, dtype), False
-        if kernels.sinks:
-            yield "sink_gradients", own.sink_kernel(scale, dtype), False
-        yield "key_gradients", own.key_kernel(scale, dtype), False
-        yield "query_gradients", own.query_kernel(scale, dtype), False
-        return
-    own = kernels.ahead(target, dtype)
-    yield "append_step", own.step_kernel(1, False, False), False
-    yield "append_columns", own.columns_kernel(True, True), False
-    for columns in (1, verify_columns(policy)):
-        kernel, _ = own.decode_kernel(columns, False, False, scale, dtype)
-        parts = kernel.constants["SPLITS"] > 1
-        yield "decode" if columns == 1 else "verify", kernel, parts
-        if parts and columns == 1:
-            yield "merge", own.merge_kernel(1, dtype), False
-        if verify_columns(policy) == 1:
-            break
-    yield "window", own.window_kernel(True, True, scale, dtype), False
-
-
-def verify_columns(policy: CachePolicy) -> int:
-    """Columns of the verify kernel looked at: as many as may stand in storage at once."""
-    slack = policy.storage.slack_slots if isinstance(policy.storage, Ring) else VERIFY_COLUMNS
-    return min(VERIFY_COLUMNS, slack + 1)
-
-
-ELEMENTS = {"f32": "fp32", "f16": "fp16", "bf16": "bf16"}
-NUMBERS = {"places": "*i32", "lengths": "*i32", "slots": "i32", "columns": "i32"}
-FLOATS = {
-    "sink_logits",
-    "lse",
-    "parts",
-    "logs",
-    "deltas",
-    "d_lse",
-    "d_logits",
-    "sink_dk",
-    "sink_dv",
-}
-
-
-def _type(argument: str, policy: CachePolicy, parts: bool) -> str:
-    if argument.isupper():
-        return "constexpr"
-    if argument in NUMBERS:
-        return NUMBERS[argument]
-    if argument in FLOATS or (argument == "out" and parts):
-        return "*fp32"
-    return f"*{ELEMENTS[policy.dtype.value]}"
-
-
-# -- compiling
-
-
-def untyped(name: str) -> Any:
-    """A module of triton, which has no types."""
-    return importlib.import_module(name)
-
-
-def compile_job(job: Job) -> Figures:
-    """Compile as the JIT would for 16-byte aligned tensors and read the result."""
-    triton = untyped("triton")
-    gpu_target = untyped("triton.backends.compiler").GPUTarget
-    ast_source = untyped("triton.compiler").ASTSource
-    amd = job.target.startswith("gfx")
-    options = {name: value for name, value in job.launch.constants.items() if not name.isupper()}
-    constants = {name: value for name, value in job.launch.constants.items() if name.isupper()}
-    order = job.launch.function.arg_names
-    facts = [["tt.divisibility", 16], *([["tt.pointer_range", 32]] if amd else [])]
-    pointers = [name for name, kind in job.types.items() if kind.startswith("*")]
-    source = ast_source(
-        fn=job.launch.function,
-        signature=job.types,
-        constexprs={(order.index(name),): value for name, value in constants.items()},
-        attrs={(order.index(name),): facts for name in pointers},
-    )
-    target = (
-        gpu_target("hip", job.target, 64) if amd else gpu_target("cuda", int(job.target[3:]), 32)
-    )
+def compile_job(asked: Job) -> Figures:
+    """Compile, and read the result."""
     begin = _processor_seconds()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of triton's own making, about its own API
-        compiled = triton.compile(source, target=target, options=options)
+    compiled = jobs.compile_job(asked)
     seconds = _processor_seconds() - begin
-    read = machine_code.read_gcn if amd else machine_code.read_sass
+    read = machine_code.read_gcn if asked.target.startswith("gfx") else machine_code.read_sass
     return Figures(
-        policy=job.policy,
-        kernel=job.kernel,
-        target=job.target,
+        policy=asked.policy,
+        kernel=asked.kernel,
+        target=asked.target,
         shared_bytes=compiled.metadata.shared,
-        shared_limit=TARGETS[job.target].shared_bytes,
+        shared_limit=TARGETS[asked.target].shared_bytes,
         seconds=round(seconds, 2),
         **read(compiled.asm),
     )
@@ -322,13 +206,13 @@ def audit(
     progress: Callable[[Job], None] = lambda job: None,
 ) -> Report:
     """Compile all kernels of a program for these targets. Minutes of work: `progress` is told each job before it starts."""
-    triton = untyped("triton")
+    triton = jobs.untyped("triton")
     budget = json.loads(BUDGET.read_text(encoding="utf-8"))
     figures: list[Figures] = []
     findings: list[Finding] = []
     with tempfile.TemporaryDirectory(prefix="kvgen-audit-") as folder, triton.knobs.cache.scope():
         triton.knobs.cache.dir = str(Path(folder) / "cache")  # cold, so that seconds mean something
-        for job in jobs(program, targets, Path(folder)):
+        for job in jobs_of(program, targets, Path(folder)):
             progress(job)
             one = compile_job(job)
             figures.append(one)

@@ -185,16 +185,21 @@ def diff(old: str, new: str, style: str) -> NoReturn:
 
 @main.command()
 @in_paths
+@click.option("--target", "targets", metavar="NAMES", help="Triton kernels for sm_90,gfx942,...")
+@click.option("--columns", metavar="NUMBERS", help="With --target: widths of verify windows.")
 @click.option("--out", "output", type=to_file, metavar="DIR", help="Default: where packages look.")
 @in_name
-def build(paths: tuple[str, ...], name: str | None, output: Path | None) -> NoReturn:
-    """Compile the C++ kernels ahead of their first use.
+def build(paths: tuple[str, ...], name: str | None, output: Path | None, **asked: Any) -> NoReturn:
+    """Compile kernels ahead of their first use.
 
-    With --out, set KVGEN_CACHE to that folder where they are to be found.
+    The C++ kernels, for this machine: with --out, set KVGEN_CACHE to that folder where they are to
+    be found. With --target the Triton kernels, without a GPU, into the packages that `kvgen
+    compile` wrote in --out (default: generated): the folder _kernels in a package goes where it goes.
     """
     from kvgen import inputs, work_build
 
-    console.finish(work_build.build(inputs.collect(paths, name), work_build.Build(output)))
+    found = inputs.collect(paths, name)
+    console.finish(work_build.chosen(found, work_build.Build(output), **asked))
 
 
 @main.command("list")

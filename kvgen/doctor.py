@@ -1,10 +1,11 @@
 """What this machine offers to emitted code, and whether the output folder is as kvgen wrote it.
 
-The one module of kvgen that imports torch.
+It imports torch, as the commands do that compile or measure kernels; no other part of kvgen does.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import shutil
@@ -50,6 +51,7 @@ def examine(folder: Path) -> Iterator[Finding]:
     yield from _devices(torch.module)
     yield from _threads(torch.module)
     yield from drift(folder)
+    yield from shipped(folder)
 
 
 # -- Python and its packages
@@ -199,3 +201,27 @@ def _drifted(folder: Path, name: str, entry: Entry) -> Iterator[str]:
 def _source_hash(path: Path) -> str | None:
     text, _ = format_bytes(path.read_bytes(), path.name)
     return None if text is None else header.digest(text)
+
+
+def shipped(folder: Path) -> Iterator[Finding]:
+    """Kernels that `kvgen build --target` put into packages, and whether they are of the code beside them."""
+    for shelf in sorted(path for path in folder.glob("*/_kernels/*") if path.is_dir()):
+        records = sorted(shelf.glob("*.json"))
+        package = shelf.parents[1]
+        stale = [record for record in records if not _of_its_module(record, package)]
+        what = f"{shelf.relative_to(folder)}: {len(records)} kernels"
+        if stale:
+            text = f"{what}, {len(stale)} of other code: `kvgen build --target {shelf.name}` again"
+            yield Finding(folder.name, State.WRONG, text)
+        else:
+            yield Finding(folder.name, State.GOOD, what)
+
+
+def _of_its_module(record: Path, package: Path) -> bool:
+    module = package / f"{record.name.partition('.')[0]}.py"
+    try:
+        text = json.loads(record.read_text(encoding="utf-8"))["kvgen"]["text"]
+        written = header.read(module.read_text(encoding="utf-8"))
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+    return written is not None and written.body == text

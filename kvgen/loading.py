@@ -62,6 +62,13 @@ def _imported(name: str, stem: str, compiled: Compiled) -> ModuleType:
     home.mkdir(exist_ok=True)
     for relative, text in compiled.files.items():
         (home / relative.removeprefix(f"{stem}/")).write_text(text, encoding="utf-8", newline="\n")
+    return import_folder(home, name)
+
+
+def import_folder(home: Path, name: str) -> ModuleType:
+    """The package in a folder, imported under a name of ours; at once if it was before."""
+    if name in sys.modules:
+        return sys.modules[name]
     spec = importlib.util.spec_from_file_location(
         name, home / "__init__.py", submodule_search_locations=[str(home)]
     )

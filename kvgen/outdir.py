@@ -14,6 +14,8 @@ from kvgen import __version__, header, manifest
 from kvgen.errors import FileProblem
 from kvgen.manifest import Entry, Manifest
 
+BESIDE = {"__pycache__", "_kernels"}  # in a package's folder, made from its files
+
 
 class Why(Enum):
     """Why a file on disk differs from what the policy compiles to now."""
@@ -142,7 +144,7 @@ def _why(name: str, before: str | None, package: Package, entry: Entry | None) -
 def _names(home: Path) -> set[str]:
     """What a package's folder holds; nothing where it is not there yet."""
     try:
-        return set(os.listdir(home)) - {"__pycache__"}
+        return set(os.listdir(home)) - BESIDE
     except FileNotFoundError:
         return set()
     except OSError as error:
@@ -263,7 +265,7 @@ def write_file(path: str | os.PathLike[str], text: str) -> None:
 
 
 def _remove_if_empty(folder: Path) -> None:
-    if {path.name for path in folder.iterdir()} <= {"__pycache__"}:
+    if {path.name for path in folder.iterdir()} <= BESIDE:
         shutil.rmtree(folder)
 
 

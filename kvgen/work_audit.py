@@ -13,7 +13,8 @@ from kvgen.inputs import Inputs
 from kvgen.work import CLEAN, PROBLEMS, Outcome, check
 
 if TYPE_CHECKING:
-    from kvgen.audit import Job, Report
+    from kvgen.audit import Report
+    from kvgen.jobs import Job
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,25 +27,25 @@ class Audit:
 
 def audit(inputs: Inputs, asked: Audit) -> Outcome:
     """Compile the kernels of every file for every target; problems are figures over budget."""
-    _require_compiler()
+    require_compiler("kvgen audit")
     judged = check(inputs)
     if judged.status != CLEAN:
         return judged
     from kvgen import audit as auditing
     from kvgen.pipeline import check_bytes
 
-    targets = _targets(asked.targets)
+    targets = chosen_targets(asked.targets)
     reports: list[Report] = []
     for file in inputs.files:
         program = check_bytes(file.data, file.shown).program
         assert program is not None
-        reports.append(auditing.audit(program, targets, _tell))
+        reports.append(auditing.audit(program, targets, tell))
     report = auditing.join(reports)
     out = report.to_json() if asked.style == "json" else auditing.table(report)
     return Outcome(PROBLEMS if report.findings else CLEAN, judged.diagnostics, out + "\n")
 
 
-def _targets(named: str | None) -> tuple[str, ...]:
+def chosen_targets(named: str | None) -> tuple[str, ...]:
     from kvgen.audit import TARGETS
 
     if named is None:
@@ -55,15 +56,18 @@ def _targets(named: str | None) -> tuple[str, ...]:
     return chosen
 
 
-def _require_compiler() -> None:
+def require_compiler(command: str) -> None:
     for name in ("torch", "triton"):
         if importlib.util.find_spec(name) is None:
-            raise FileProblem(f"kvgen audit compiles Triton kernels and {name} is not installed")
+            raise FileProblem(
+                f"{command} compiles Triton kernels and {name} is not installed:"
+                " pip install 'kvgen[torch]'"
+            )
     if os.environ.get("TRITON_INTERPRET", "0") not in ("", "0"):
-        raise FileProblem("kvgen audit compiles, it does not interpret: unset TRITON_INTERPRET")
+        raise FileProblem(f"{command} compiles, it does not interpret: unset TRITON_INTERPRET")
 
 
-def _tell(job: Job) -> None:
+def tell(job: Job) -> None:
     """Where a long audit is, for whoever waits at a terminal."""
     if sys.stderr.isatty():
         print(f"compiling {job.title}", file=sys.stderr)

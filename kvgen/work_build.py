@@ -1,4 +1,4 @@
-"""What `kvgen build` does, as a value: the C++ kernels of policies, compiled ahead of their first use."""
+"""What `kvgen build` does, as a value: kernels of policies, compiled ahead of their first use."""
 
 from __future__ import annotations
 
@@ -22,6 +22,17 @@ class Build:
     """The options of `kvgen build`. `output` None: the folder where emitted packages look."""
 
     output: Path | None
+
+
+def chosen(inputs: Inputs, asked: Build, targets: str | None, columns: str | None) -> Outcome:
+    """Triton kernels for targets, or the C++ kernels for this machine."""
+    from kvgen import work_ahead
+
+    if targets is not None:
+        return work_ahead.build(inputs, work_ahead.Ahead(targets, asked.output, columns))
+    if columns is not None:
+        raise FileProblem("--columns is of Triton kernels: add --target, or leave --columns out")
+    return build(inputs, asked)
 
 
 def build(inputs: Inputs, asked: Build) -> Outcome:

@@ -7,36 +7,21 @@ The package `hosted` has the policies Ring (several splits) and Short (one split
 
 from __future__ import annotations
 
-import ctypes
 import importlib
 import json
-import os
 import sys
 import timeit
 from pathlib import Path
 
-stub, packages = Path(sys.argv[1]), sys.argv[2]
-os.environ["TRITON_LIBCUDA_PATH"] = str(stub)
-LIBCUDA = ctypes.CDLL(str(stub / "libcuda.so.1"), mode=ctypes.RTLD_GLOBAL)
-LIBCUDA.stub_launches.restype = ctypes.c_int64
+sys.path[:0] = [str(Path(__file__).parents[2]), sys.argv[2]]
+
+from tests.triton import stub_driver  # noqa: E402
+
+LIBCUDA = stub_driver.activate(Path(sys.argv[1]))
 
 import torch  # noqa: E402
 import triton  # noqa: E402
 import triton.language as tl  # noqa: E402
-from triton.backends.compiler import GPUTarget  # noqa: E402
-from triton.backends.nvidia import driver as nvidia  # noqa: E402
-
-
-class Stub(nvidia.CudaDriver):
-    def __init__(self) -> None:
-        self.utils, self.launcher_cls = nvidia.CudaUtils(), nvidia.CudaLauncher
-        self.get_current_device = lambda: 0
-        self.get_current_stream = lambda device: 0
-        self.set_current_device = lambda device: None
-        self.get_device_capability = lambda device: (9, 0)
-
-    def get_current_target(self) -> GPUTarget:
-        return GPUTarget("cuda", 90, 32)
 
 
 @triton.jit
@@ -59,8 +44,6 @@ def launches(call) -> int:
 
 def main() -> None:
     torch.set_num_threads(1)
-    triton.runtime.driver.set_active(Stub())
-    sys.path.insert(0, packages)
     hosted = importlib.import_module("hosted")
     importlib.import_module("hosted._launch").target_of = lambda device: "sm_90"
     found = {}

@@ -1,8 +1,6 @@
 """What a decode step costs the host, measured in a process of its own against a stub of libcuda."""
 
 import json
-import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from kvgen.pipeline import compile_text
+from tests.triton import stub_driver
 
-HERE = Path(__file__).parent
 POLICIES = """kvgen 1
 policy Ring { heads query 32 kv 8 dim 128 window 4096 storage ring slack 7 padding left right }
 policy Short { heads query 32 kv 8 dim 128 window 128 storage ring slack 7 padding left right }
@@ -20,21 +18,15 @@ policy Short { heads query 32 kv 8 dim 128 window 128 storage ring slack 7 paddi
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory):
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None or sys.platform != "linux":
-        pytest.skip("needs a C compiler and Linux")
     folder = tmp_path_factory.mktemp("host")
-    library = "-o", folder / "libcuda.so.1", "-Wl,-soname,libcuda.so.1"
-    command = (compiler, "-shared", "-fPIC", *library, HERE / "stub.c")
-    subprocess.run(command, check=True)
+    stub_driver.build(folder)
     for path, text in compile_text(POLICIES, "hosted").files.items():
         (folder / path).parent.mkdir(exist_ok=True)
         (folder / path).write_text(text, encoding="utf-8")
-    quiet = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
-    quiet["LD_LIBRARY_PATH"] = str(folder)
-    quiet["TRITON_CACHE_DIR"] = str(folder / "cache")
-    program = (sys.executable, HERE / "host_side.py", folder, folder)
-    done = subprocess.run(program, env=quiet, capture_output=True, text=True, check=False)
+    program = (sys.executable, Path(__file__).with_name("host_side.py"), folder, folder)
+    done = subprocess.run(
+        program, env=stub_driver.environment(folder), capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
