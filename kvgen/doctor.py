@@ -221,7 +221,7 @@ def _of_its_module(record: Path, package: Path) -> bool:
     module = package / f"{record.name.partition('.')[0]}.py"
     try:
         text = json.loads(record.read_text(encoding="utf-8"))["kvgen"]["text"]
-        written = header.read(module.read_text(encoding="utf-8"))
+        body = module.read_text(encoding="utf-8").split("\n", 2)[-1]
     except (OSError, ValueError, KeyError, TypeError):
         return False
-    return written is not None and written.body == text
+    return header.digest(body) == text
