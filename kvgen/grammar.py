@@ -40,11 +40,12 @@ class Grammar:
     """The parser, and the words of the language by their token types.
 
     `clauses["policy"]` and `clauses["model"]` hold the types that begin a clause there; `words` maps each type to its
-    spelling, signs excluded; `scanner` is all terminals in one pattern.
+    spelling, signs excluded; `scanner` is all terminals in one pattern, `patterns` those that are not words.
     """
 
     lark: Lark
     scanner: re.Pattern[str]
+    patterns: dict[str, str]
     words: dict[str, str]
     types: dict[str, str]
     clauses: dict[str, frozenset[str]]
@@ -96,9 +97,11 @@ def grammar() -> Grammar:
         for terminal in lark.terminals
         if terminal.pattern.type == "str" and terminal.pattern.value[0].isalpha()
     }
+    others = [one for one in lark.terminals if one.name not in words]
     return Grammar(
         lark=lark,
-        scanner=_scanner([one for one in lark.terminals if one.name not in words]),
+        scanner=_scanner(others),
+        patterns={one.name: one.pattern.to_regexp() for one in others},
         words=words,
         types={spelling: name for name, spelling in words.items()},
         clauses={kind: _first(lark, kind) for kind in _DECLARATIONS},
