@@ -30,10 +30,12 @@ def parameter(path: Path):
     return pytest.param(path, id=named(path), marks=marks)
 
 
+@pytest.mark.filterwarnings("ignore:the cpu backend cannot run here:RuntimeWarning")
 @pytest.mark.parametrize("path", [parameter(path) for path in PAGES if has_code(path)])
 def test_a_page_runs(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("CXX", "none")  # `auto` takes torch: C++ kernels cost minutes and have tests
     (tmp_path / "generated").mkdir()
     monkeypatch.delitem(sys.modules, "generated", raising=False)
     torch.manual_seed(0)
