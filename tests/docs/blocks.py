@@ -118,7 +118,7 @@ class Page:
         done = subprocess.run(
             [*_RUN[program], *arguments],
             cwd=self.folder,
-            env=environment(PYTHONDONTWRITEBYTECODE="1", OMP_NUM_THREADS="1"),
+            env=environment(PYTHONDONTWRITEBYTECODE="1", OMP_NUM_THREADS="1", TRITON_INTERPRET="0"),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             encoding="utf-8",
