@@ -9,13 +9,10 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from pygments.lexer import RegexLexer
-from pygments.token import Comment, Keyword, Name, Number, Punctuation, Text
-
 from kvgen import listing
 from kvgen.clauses import MODEL, POLICY
 from kvgen.diagnostics import CODES
-from kvgen.words import words
+from kvgen.highlight.pygments import KvLexer
 
 FAMILIES = {
     "KV1": "How a file is written",
@@ -59,23 +56,6 @@ PARTS: dict[str, Callable[[], str]] = {
 }
 
 
-class PolicyLexer(RegexLexer):
-    """`.kv` blocks, coloured. The words are the grammar's."""
-
-    name, aliases, filenames = "kvgen policies", ["kv"], ["*.kv"]
-    tokens = {  # noqa: RUF012
-        "root": [
-            (r"#.*", Comment.Single),
-            (rf"\b({'|'.join(words().types)})\b(?!\w)", Keyword),
-            (r"[0-9][\w.+-]*", Number),
-            (r"[A-Za-z]\w*", Name),
-            (r"[{},*]", Punctuation),
-            (r"\s+", Text),
-            (r".", Text),
-        ]
-    }
-
-
 def _forms(forms: tuple[str, ...]) -> str:
     return "<br>".join(f"`{form}`" for form in forms)
 
@@ -96,6 +76,6 @@ def insert(_app: Any, page: str, source: list[str]) -> None:
 
 
 def setup(app: Any) -> dict[str, Any]:
-    app.add_lexer("kv", PolicyLexer)
+    app.add_lexer("kv", KvLexer)
     app.connect("source-read", insert)
     return {"parallel_read_safe": True, "version": "1"}
