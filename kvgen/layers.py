@@ -89,16 +89,16 @@ def read(model: Declaration, problems: Problems) -> Written:
 def _check_required(model: Declaration, first: Mapping[str, Clause], problems: Problems) -> None:
     if "from" in first:  # the head could not be read: what is missing may have been in it
         return
-    for code, keyword, form in (
-        ("KV401", "layers", "layers 26"),
-        ("KV402", "repeat", "repeat Local * 5, Global"),
+    for code, keyword, help in (
+        ("KV401", "layers", "add `layers N`, how many there are"),
+        ("KV402", "repeat", "add `repeat A`, or `repeat A * 5, B`, of policies of this file"),
     ):
         if keyword not in first:
             problems.add(
                 code,
                 f"`{model.name.text}` has no {keyword}",
                 Label(model.name.span, f"a model needs `{keyword}`"),
-                f"add `{form}`",
+                help,
             )
 
 
@@ -178,8 +178,8 @@ def _check_share(
         problems.add(
             "KV404",
             f"there is no layer {word.text}",
-            Label(word.span, "out of range"),
-            f"layers count from 0: the last one is {layers.count - 1}",
+            Label(word.span, f"the model has {layers.count}, and they count from 0"),
+            f"name a layer from 0 to {layers.count - 1}",
         )
     return not outside and _check_donor(clause, share, sharing, problems)
 
@@ -193,23 +193,23 @@ def _check_donor(
         problems.add(
             "KV405",
             f"layer {share.layer} shares from itself",
-            Label(clause.span, "its own keys and values are its own anyway"),
-            "leave this out, or name an earlier layer",
+            Label(clause.span, "it reads its own keys and values anyway"),
+            "leave the clause out, or name an earlier layer",
         )
     elif share.donor > share.layer:
         problems.add(
             "KV406",
             f"layer {share.layer} shares from the later layer {share.donor}",
-            Label(donor_word.span, "has no keys and values yet when the other is computed"),
-            f"share from a layer below {share.layer}",
+            Label(donor_word.span, "computed later: it has no keys and values yet"),
+            f"name a layer below {share.layer}",
         )
     elif share.donor in sharing:
         problems.add(
             "KV407",
             f"layer {share.donor} has no keys and values of its own",
-            Label(donor_word.span, "shares from another layer itself"),
-            "share from the layer that owns them",
-            Label(sharing[share.donor].span, "here"),
+            Label(donor_word.span, "reads another layer's itself"),
+            f"name the layer that owns what layer {share.donor} reads",
+            Label(sharing[share.donor].span, "as this says"),
         )
     else:
         return True
@@ -233,7 +233,7 @@ def _check_kinship(
             "KV408",
             f"layer {share.layer} (`{reader}`) and layer {share.donor} (`{donor}`) differ in {differing}",
             Label(clause.span, "a layer reads its donor's keys and values as its own"),
-            "share from a layer of the same policy",
+            f"name an earlier layer of `{reader}`",
         )
 
 

@@ -67,12 +67,13 @@ class Mistakes:
         owner = self.machine.clause.text if self.machine.clause else "kvgen"
         if token.text.startswith("-"):
             code, why = ("KV208" if any_number else "KV201"), "negative"
-            help = "write a number above 0" if any_number else "counts have no sign: write `512`"
+            plain = shown(token.text.lstrip("-"))
+            help = f"write it without the sign: `{plain}`"
         elif any_number:
-            code, why = "KV208", "not a number"
+            code, why = "KV208", "a number is due here"
             help = "write it as `50`, `0.0625` or `1e-3`"
         else:
-            code, why = "KV105", "not a whole number"
+            code, why = "KV105", "a whole number is due here"
             help = "whole numbers are written `512`, `4_096` or `4k` (4096)"
         self.report(code, f"`{owner}` of {shown(token.text)}", token, why, help)
 
@@ -116,22 +117,26 @@ class Mistakes:
         if self.quiet:
             return
         allowed = self.machine.allowed
-        due, fix = f"{self.words.expected(allowed)} is due here", None
+        message = f"`{clause.text}` does not take `{shown(token.text)}` here"
         if "COMMA" in allowed:
-            due, fix = "a `,` is due before it", Fix.of(Span(token.start, token.start), ", ")
-        message = f"unknown word `{shown(token.text)}` in `{clause.text}`"
-        self.report("KV102", message, token, due, self._forms(clause), fix=fix)
+            fix = Fix.of(Span(token.start, token.start), ", ")
+            help = f"write `, {shown(token.text)}`"
+            self.report("KV102", message, token, "a `,` is due before it", help, fix=fix)
+            return
+        due = f"{self.words.expected(allowed)} is due here"
+        self.report("KV102", message, token, due, self._forms(clause))
 
     def unexpected(self, token: Token) -> None:
         if self.quiet:
             return
         clause, kind = self.machine.clause, self.machine.kind
+        due = self.words.expected(self.machine.allowed) if clause else "a clause or `}`"
         self.report(
             "KV103",
             f"`{shown(token.text)}` does not belong here",
             token,
-            f"not expected after `{clause.text}`" if clause else f"not expected in a {kind}",
-            self._forms(clause) if clause else f"a {kind} holds clauses only, then `}}`",
+            f"{due} is due here",
+            self._forms(clause) if clause else f"leave it out: a {kind} holds clauses only",
         )
 
     def other_kind(self, token: Token) -> None:
@@ -141,7 +146,7 @@ class Mistakes:
             "KV114",
             f"`{token.text}` is a clause of a {other}",
             token,
-            f"this is a {kind}",
+            f"a {kind} has no such clause",
             f"move it to a {other}, or leave it out",
             *self._begun(),
         )
@@ -194,7 +199,7 @@ class Mistakes:
             "KV113",
             f"the file ends in the head of a {head.text}",
             head,
-            "begun here",
+            "begun here, and nothing follows",
             f"write `{head.text} Name {{ ... }}`",
         )
 
@@ -209,7 +214,7 @@ class Mistakes:
             "KV112",
             "the version is not on the first line",
             token,
-            "must come before all declarations",
+            "it says how to read what comes before it",
             "move `kvgen 1` to the first line of the file, and let it stand once",
         )
 
@@ -240,8 +245,8 @@ class Mistakes:
             "KV107",
             f"`{shown(token.text)}` begins neither a policy nor a model",
             token,
-            "not a declaration",
-            "a file holds `policy Name { ... }` and `model Name { ... }`",
+            "a declaration is due here",
+            "write `policy Name { ... }` or `model Name { ... }`",
         )
 
 

@@ -76,7 +76,7 @@ def _check_version(source: SourceFile, file: File, problems: Problems) -> None:
         problems.add(
             "KV901",
             "no version line",
-            Label(Span(0, 0), "the language version is missing"),
+            Label(Span(0, 0), "nothing says which version of the language this is"),
             f"write `kvgen {VERSION}` on the first line",
             fix=Fix.of(Span(0, 0), f"kvgen {VERSION}\n"),
         )
@@ -108,8 +108,8 @@ def _check_names(declarations: Sequence[Declaration], problems: Problems) -> Non
             problems.add(
                 "KV303",
                 f"a name of {len(name)} characters",
-                Label(span, "too long"),
-                f"a name has at most {_LONGEST_NAME} characters",
+                Label(span, "names become names of files"),
+                f"shorten it to {_LONGEST_NAME} characters or fewer",
             )
         same = first.setdefault(name.lower(), declaration)
         if same is not declaration:

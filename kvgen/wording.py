@@ -21,6 +21,8 @@ def comparison(found: Comparison, dry: bool, prune: bool) -> Iterator[str]:
         yield f"{found.folder / found.changes[0].path}: {found.changes[0].why.value}"
     for orphan in found.orphans:
         yield f"{found.folder / orphan.path}: {_orphan(orphan, prune and not dry)}"
+    if dry and found.changes:
+        yield _advice(found.changes)
 
 
 def fixable(found: Sequence[Diagnostic]) -> Iterator[str]:
@@ -77,6 +79,12 @@ def _names(changes: Sequence[Change]) -> str:
     names = [change.path.rpartition("/")[2] for change in changes]
     more = len(names) - SHOWN_NAMES
     return ", ".join(names[:SHOWN_NAMES]) + (f" and {more} more" if more > 0 else "")
+
+
+def _advice(changes: Sequence[Change]) -> str:
+    lost = any(change.why is Why.EDITED for change in changes)
+    over = ", over what was edited by hand: save that first" if lost else ""
+    return f"compile without --check or --diff to write what differs{over}"
 
 
 def _orphan(orphan: Orphan, pruned: bool) -> str:

@@ -16,7 +16,7 @@ class Chunk:
 
 
 def _read(clause: Clause, problems: Problems) -> Chunk | None:
-    tokens = count(clause, clause.words[0], problems)
+    tokens = count(clause, clause.words[0], problems, otherwise=", or leave `chunk` out")
     return None if tokens is None else Chunk(tokens)
 
 

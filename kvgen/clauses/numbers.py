@@ -21,8 +21,10 @@ def integer(text: str) -> int | None:
     return value if value <= LARGEST else None
 
 
-def count(clause: Clause, word: Word, problems: Problems, least: int = 1) -> int | None:
-    """A whole number of at least `least`."""
+def count(
+    clause: Clause, word: Word, problems: Problems, least: int = 1, otherwise: str = ""
+) -> int | None:
+    """A whole number of at least `least`. `otherwise`: what else may be written where it is smaller."""
     if not word.text:
         return None
     value = integer(word.text)
@@ -30,15 +32,15 @@ def count(clause: Clause, word: Word, problems: Problems, least: int = 1) -> int
         problems.add(
             "KV202",
             f"`{clause.keyword}` of more than 63 bits",
-            Label(word.span, "too large"),
-            f"the largest number is {LARGEST}",
+            Label(word.span, "positions and slots are counted in 63 bits"),
+            f"write a number up to {LARGEST}",
         )
     elif value < least:
         problems.add(
             "KV201",
             f"`{clause.keyword}` of {value}",
             Label(word.span, f"must be {least} or more"),
-            f"write a whole number of {least} or more, or leave `{clause.keyword}` out",
+            f"write a whole number of {least} or more{otherwise}",
         )
         return None
     return value
@@ -50,11 +52,12 @@ def real(clause: Clause, word: Word, problems: Problems) -> float | None:
         return None
     value = _real(word.text)
     if not 0 < value < math.inf:
+        why = "must be above 0" if value == 0 else "must be finite"
         problems.add(
             "KV208",
             f"`{clause.keyword}` of {shown(word.text)}",
-            Label(word.span, "too small" if value == 0 else "too large"),
-            f"`{clause.keyword}` takes a finite number above 0, such as `50`, `0.0625` or `1e-3`",
+            Label(word.span, f"{why}, as a 64-bit float"),
+            "write a finite number above 0, such as `50`, `0.0625` or `1e-3`",
         )
         return None
     return value

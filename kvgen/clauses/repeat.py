@@ -21,7 +21,11 @@ def _read(clause: Clause, problems: Problems) -> Repeat | None:
     entries: list[tuple[Word, int]] = []
     readable = True
     for name, number in _entries(clause):
-        layers = 1 if number is None else count(clause, number, problems)
+        layers = (
+            1
+            if number is None
+            else count(clause, number, problems, otherwise=", or leave the entry out")
+        )
         if layers is None or not name.text:
             readable = False
         else:

@@ -32,7 +32,8 @@ def _read(clause: Clause, problems: Problems) -> Storage | None:
             return None
     if shape.text != "fixed" or len(clause.words) == 1:
         return Storage(shape.text, slack=slack)
-    slots = count(clause, clause.words[1], problems)
+    open_number = ", or leave it out: `capacity` of the constructor then says it"
+    slots = count(clause, clause.words[1], problems, otherwise=open_number)
     return None if slots is None else Storage("fixed", slots)
 
 

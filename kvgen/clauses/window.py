@@ -21,7 +21,7 @@ def _read(clause: Clause, problems: Problems) -> Window | None:
     word = clause.words[0]
     if word.text == "full":
         return Window(None)
-    tokens = count(clause, word, problems)
+    tokens = count(clause, word, problems, otherwise=", or `window full`")
     return None if tokens is None else Window(tokens)
 
 

@@ -109,7 +109,7 @@ def test_the_mark_stands_below_its_word_whatever_is_before_it():
 def test_wide_characters_move_the_mark():
     text = render(check_text("kvgen 1\n中 policy", "a.kv").diagnostics)
     line, mark = text.splitlines()[3:5]
-    assert "中" in line and mark.endswith("^^ not a declaration")
+    assert "中" in line and mark.endswith("^^ a declaration is due here")
 
 
 def test_a_long_line_is_cut():
