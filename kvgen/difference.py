@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from kvgen import model
 from kvgen.ir import CachePolicy, Contiguous, Fixed, Model, Program, Retention, Ring, Stateless
-from kvgen.retention import corners
+from kvgen.retention import corners, covers, sight
 
 LONG_ROW = 131_072  # tokens, for what all layers of a model store
 
@@ -193,12 +193,12 @@ def _ratio(old: int, new: int) -> str:
 def _seen(old: Retention, new: Retention) -> Iterator[Change]:
     """Where queries begin to see something else, and whether they see more or less."""
     places = sorted({*corners(old), *corners(new)})
-    differing = [p for p in places if _sight(old, p) != _sight(new, p)]
+    differing = [p for p in places if sight(old, p) != sight(new, p)]
     if not differing:
         return
-    gained = any(_covers(new, old, p) for p in differing)
-    lost = any(_covers(old, new, p) for p in differing)
-    both = not all(_covers(new, old, p) or _covers(old, new, p) for p in differing)
+    gained = any(covers(new, old, p) for p in differing)
+    lost = any(covers(old, new, p) for p in differing)
+    both = not all(covers(new, old, p) or covers(old, new, p) for p in differing)
     yield Change(
         "seen",
         _limits(old),
@@ -211,20 +211,6 @@ def _trend(gained: bool, lost: bool, both: bool) -> str:
     if both or (gained and lost):
         return "some tokens are seen that were not, and some no more"
     return "all that was seen, and more" if gained else "less than was seen"
-
-
-def _sight(retention: Retention, query: int) -> tuple[int, int]:
-    """(how many keys at the row's start it sees, the first position it sees from there on)."""
-    first = model.first(retention, query)
-    kept = retention.sink_tokens if first and model.visible(retention, query, 0) else 0
-    return (0, 0) if kept >= first else (kept, first)
-
-
-def _covers(wide: Retention, narrow: Retention, query: int) -> bool:
-    """Whether `wide` shows the query all that `narrow` shows it."""
-    kept, first = _sight(wide, query)
-    kept_there, first_there = _sight(narrow, query)
-    return (kept >= kept_there or first == 0) and (first <= first_there)
 
 
 def _limits(retention: Retention) -> str:

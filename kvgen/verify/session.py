@@ -25,7 +25,8 @@ from kvgen.verify.calls import (
     Trim,
     Window,
 )
-from kvgen.verify.reference import ReferenceCache, RefusedError, Store
+from kvgen.verify.float64 import Store
+from kvgen.verify.reference import ReferenceCache, RefusedError
 from kvgen.verify.subject import Subject
 from kvgen.verify.tolerance import relative
 

@@ -11,7 +11,7 @@ import torch
 
 from kvgen import model
 from kvgen.verify.clock import Clock
-from kvgen.verify.reference import attention
+from kvgen.verify.float64 import attention
 from kvgen.verify.subject import Subject
 from kvgen.verify.tolerance import relative
 

@@ -23,7 +23,8 @@ from kvgen.emit import emit
 from kvgen.ir import CachePolicy, Program
 from kvgen.pipeline import check_text
 from kvgen.plan import plan
-from kvgen.verify.reference import ReferenceCache, RefusedError, Store
+from kvgen.verify.float64 import Store
+from kvgen.verify.reference import ReferenceCache, RefusedError
 
 BACKENDS = tuple(os.environ.get("KVGEN_TEST_BACKENDS", "torch").split(","))
 DEVICE = os.environ.get("KVGEN_TEST_DEVICE", "cpu")

@@ -9,7 +9,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 from kvgen import model
-from kvgen.verify.reference import attention
+from kvgen.verify.float64 import attention
 from tests.contract.harness import (
     DEVICE,
     DTYPES,
