@@ -9,7 +9,7 @@ from kvgen import model
 from kvgen.draw.kinds import Kind, of_pair, of_token, seen_as
 from kvgen.draw.life import LINEAR_SLOTS, Cell, Step, life
 from kvgen.ir import CachePolicy, Contiguous, DType, Fixed, Origin, Program, Ring, Stateless
-from kvgen.scale import Scaled, scaled
+from kvgen.miniature import Scaled, scaled
 
 LEAST = 2  # sinks and slack of which fewer would not be seen
 LONG_ROW = 131_072  # tokens, for the comparison of a row's bytes

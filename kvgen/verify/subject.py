@@ -9,8 +9,8 @@ from typing import Any
 from kvgen import model
 from kvgen.ir import CachePolicy, DType, Fixed, Heads, Ring, Stateless
 from kvgen.loading import load_text
+from kvgen.miniature import Scaled, scaled
 from kvgen.naming import class_name
-from kvgen.scale import Scaled, scaled
 
 SMALL = 3  # what a query sees in the exhaustive walk
 LARGE = 8192  # what it sees at most at true size: beyond, the computations are too long
