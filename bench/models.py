@@ -1,11 +1,14 @@
 """Decode on models of transformers: kvgen's caches against its dynamic and static ones, in one run, as ratios.
 
-    python -m bench.models                        # a table, bench/results/models.json and models.svg
+    python -m bench.models                        # tables, bench/results/models.json, models.svg and models-memory.svg
     python -m bench.models --contexts 1024 4096 --steps 8
 
 Weights are random, of the real SmolLM2-135M's shape and of small models shaped like Mistral and Gemma 3. The caches are
 filled with random keys and values, so that a context of 32,768 tokens costs no prefill: a step's time does not depend on
-what they hold. The three caches take turns step by step; a figure is the median.
+what they hold. The three caches take turns step by step; a ratio is of two steps that follow each other.
+
+Peak memory is the most that torch has allocated at a time during two steps, beyond the model: the cache, what a step copies
+of it, and activations. Masks and workspace are in it.
 """
 
 from __future__ import annotations
@@ -16,12 +19,14 @@ import json
 import statistics
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
 import kvgen
+from bench.plot import lines_svg
 from kvgen.hf_config import policy_text
 
 RESULTS = Path(__file__).with_name("results")
@@ -60,35 +65,60 @@ MODELS: dict[str, dict[str, Any]] = {
 
 
 class Figure(NamedTuple):
-    """One model at one context, by kind of cache: seconds a step, bytes of the cache."""
+    """One model at one context, by kind of cache: seconds of each step, the most bytes at a time, bytes of the cache."""
 
     model: str
     context: int
-    seconds: dict[str, float]
-    bytes: dict[str, int]
+    seconds: dict[str, list[float]]
+    peak: dict[str, int]
+    cache: dict[str, int]
+
+    def tokens_a_second(self, kind: str) -> float:
+        return 1 / statistics.median(self.seconds[kind])
+
+    def times_as_fast_as(self, kind: str) -> tuple[float, float, float]:
+        """kvgen's steps against those of another cache: the least, the median and the largest ratio."""
+        ratios = sorted(
+            a / b for a, b in zip(self.seconds[kind], self.seconds["kvgen"], strict=True)
+        )
+        return ratios[0], statistics.median(ratios), ratios[-1]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--contexts", type=int, nargs="+", default=list(CONTEXTS))
-    parser.add_argument("--steps", type=int, default=16)
+    parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")
+    parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args()
     figures = []
-    print(
-        f"{'model':28}{'context':>8}{'tokens/s':>10}{'x dynamic':>11}{'x static':>10}{'bytes':>14}{'of dynamic':>12}"
-    )
+    print(heading(), flush=True)
     for name in options.models:
         model, make = build(MODELS[name], getattr(torch, options.dtype))
         for context in options.contexts:
             figures.append(measure(name, model, make, context, options.steps))
             print(row(figures[-1]), flush=True)
-    RESULTS.mkdir(exist_ok=True)
-    threads = {"threads": torch.get_num_threads(), "dtype": options.dtype}
-    record = {**threads, "figures": [figure._asdict() for figure in figures]}
-    (RESULTS / "models.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    (RESULTS / "models.svg").write_text(plot(figures), encoding="utf-8")
+    options.results.mkdir(exist_ok=True, parents=True)
+    about = {"threads": torch.get_num_threads(), "dtype": options.dtype, "torch": torch.__version__}
+    record = {**about, "figures": [as_json(figure) for figure in figures]}
+    write = {
+        "models.json": json.dumps(record, indent=1) + "\n",
+        "models.svg": lines_svg(
+            series(figures, lambda figure, kind: figure.tokens_a_second(kind)),
+            "Decode, batch 1",
+            "context, tokens",
+            "tokens a second",
+        ),
+        "models-memory.svg": lines_svg(
+            series(figures, lambda figure, kind: figure.peak[kind] / 2**20),
+            "Peak memory of a decode step, beyond the model",
+            "context, tokens",
+            "MiB",
+        ),
+    }
+    for name, text in write.items():
+        (options.results / name).write_text(text, encoding="utf-8")
 
 
 def build(fields: dict[str, Any], dtype: torch.dtype):
@@ -109,22 +139,54 @@ def build(fields: dict[str, Any], dtype: torch.dtype):
     return model, lambda: hf.MeasuredHFCache(model.config)
 
 
+# -- Time
+
+
 def measure(name: str, model, make, context: int, steps: int) -> Figure:
-    """All kinds of cache at one context, step by step in turn."""
+    """All kinds of cache at one context: memory one by one, then time, step by step in turn."""
+    peaks = {kind: peak_bytes(kind, model, make, context, steps) for kind in KINDS}
     caches = {kind: filled(kind, model, make, context, steps) for kind in KINDS}
     times: dict[str, list[float]] = {kind: [] for kind in KINDS}
-    token = torch.ones(1, 1, dtype=torch.long)
     for _ in range(steps + 2):
         for kind, cache in caches.items():
-            model.set_attn_implementation("kvgen" if kind == "kvgen" else "sdpa")
             start = time.perf_counter()
-            with torch.inference_mode():
-                model(token, cache=cache)
+            step(kind, model, cache)
             times[kind].append(time.perf_counter() - start)
-    seconds = {kind: statistics.median(found[2:]) for kind, found in times.items()}
-    return Figure(
-        name, context, seconds, {kind: cache_bytes(cache) for kind, cache in caches.items()}
-    )
+    seconds = {kind: found[2:] for kind, found in times.items()}
+    sizes = {kind: cache_bytes(cache) for kind, cache in caches.items()}
+    return Figure(name, context, seconds, peaks, sizes)
+
+
+def step(kind: str, model, cache) -> None:
+    model.set_attn_implementation("kvgen" if kind == "kvgen" else "sdpa")
+    with torch.inference_mode():
+        model(torch.ones(1, 1, dtype=torch.long), cache=cache)
+
+
+# -- Memory
+
+
+def peak_bytes(kind: str, model, make, context: int, steps: int) -> int:
+    """The most that torch has allocated during two steps, beyond what it had before the cache was made."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        cache = filled(kind, model, make, context, steps)
+        start = time.time_ns()
+        step(kind, model, cache)
+        step(kind, model, cache)
+    total = most = 0
+    for event in memory_events(profiler):
+        total += event.nbytes()
+        if event.start_ns() >= start:
+            most = max(most, total)
+    return most
+
+
+def memory_events(profiler) -> list[Any]:
+    """What torch took and gave back, in order."""
+    events = profiler.profiler.kineto_results.events()
+    return sorted((e for e in events if e.name() == "[memory]"), key=lambda e: e.start_ns())
 
 
 def filled(kind: str, model, make, context: int, steps: int):
@@ -168,61 +230,56 @@ def cache_bytes(cache) -> int:
     return sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers)
 
 
-def row(figure: Figure) -> str:
-    seconds, size = figure.seconds, figure.bytes
+# -- What is shown
+
+
+def heading() -> str:
     return (
-        f"{figure.model:28}{figure.context:8,}{1 / seconds['kvgen']:10.1f}"
-        f"{seconds['dynamic'] / seconds['kvgen']:10.2f}x{seconds['static'] / seconds['kvgen']:9.2f}x"
-        f"{size['kvgen']:14,}{size['kvgen'] / size['dynamic']:11.2f}x"
+        f"{'':28}{'':>8}{'':>10}{'times as fast: min median max':^44}{'peak, MiB':^27}\n"
+        f"{'model':28}{'context':>8}{'tokens/s':>10}{'as dynamic':>22}{'as static':>22}"
+        f"{'kvgen':>9}{'dynamic':>9}{'static':>9}{'cache':>9}"
     )
 
 
-# -- The plot: how many times as fast as the dynamic cache, over the context
+def row(figure: Figure) -> str:
+    ratios = "".join(
+        f"{'{:.2f} {:.2f} {:.2f}'.format(*figure.times_as_fast_as(kind)):>22}"
+        for kind in ("dynamic", "static")
+    )
+    sizes = [*(figure.peak[kind] for kind in ("kvgen", "dynamic", "static")), figure.cache["kvgen"]]
+    return (
+        f"{figure.model:28}{figure.context:8,}{figure.tokens_a_second('kvgen'):10.1f}{ratios}"
+        + "".join(f"{size / 2**20:9.1f}" for size in sizes)
+    )
 
 
-WIDTH, HEIGHT, MARGIN = 640, 300, 56
-COLOURS = ("#0072b2", "#d55e00", "#009e73")  # Okabe-Ito
+def as_json(figure: Figure) -> dict[str, Any]:
+    others = [kind for kind in KINDS if kind != "kvgen"]
+    return {
+        "model": figure.model,
+        "context": figure.context,
+        "tokens_a_second": {kind: figure.tokens_a_second(kind) for kind in KINDS},
+        "times_as_fast_as": {
+            kind: dict(zip(("min", "median", "max"), figure.times_as_fast_as(kind), strict=True))
+            for kind in others
+        },
+        "peak_bytes": figure.peak,
+        "peak_of_kvgen": {kind: figure.peak["kvgen"] / figure.peak[kind] for kind in others},
+        "cache_bytes": figure.cache,
+        "seconds": figure.seconds,
+    }
 
 
-def plot(figures: list[Figure]) -> str:
-    """An SVG line a model. Both axes in equal steps of the measured contexts and of the ratio."""
-    contexts = sorted({figure.context for figure in figures})
-    ratios = {(f.model, f.context): f.seconds["dynamic"] / f.seconds["kvgen"] for f in figures}
-    top = max(2.0, *ratios.values())
-
-    def at(context: int, ratio: float) -> tuple[float, float]:
-        across = contexts.index(context) / max(1, len(contexts) - 1)
-        return MARGIN + across * (WIDTH - 2 * MARGIN), HEIGHT - MARGIN - ratio / top * (
-            HEIGHT - 2 * MARGIN
-        )
-
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT + 24 * 3}" font-family="sans-serif" font-size="12">',
-        f'<rect width="{WIDTH}" height="{HEIGHT + 72}" fill="white"/>',
-        f'<text x="{MARGIN}" y="24">decode steps a second, times those on the dynamic cache</text>',
-    ]
-    for ratio in range(int(top) + 1):
-        _, y = at(contexts[0], ratio)
-        parts.append(
-            f'<line x1="{MARGIN}" x2="{WIDTH - MARGIN}" y1="{y:.1f}" y2="{y:.1f}" stroke="#ddd"/>'
-        )
-        parts.append(f'<text x="{MARGIN - 8}" y="{y + 4:.1f}" text-anchor="end">{ratio}</text>')
-    for context in contexts:
-        x, y = at(context, 0)
-        parts.append(f'<text x="{x:.1f}" y="{y + 20:.1f}" text-anchor="middle">{context:,}</text>')
-    for i, name in enumerate(dict.fromkeys(figure.model for figure in figures)):
-        points = " ".join(
-            "{:.1f},{:.1f}".format(*at(c, ratios[name, c])) for c in contexts if (name, c) in ratios
-        )
-        y = HEIGHT + 24 * i
-        parts.append(
-            f'<polyline points="{points}" fill="none" stroke="{COLOURS[i % 3]}" stroke-width="2"/>'
-        )
-        parts.append(
-            f'<rect x="{MARGIN}" y="{y - 9}" width="18" height="4" fill="{COLOURS[i % 3]}"/>'
-        )
-        parts.append(f'<text x="{MARGIN + 26}" y="{y}">{name}</text>')
-    return "\n".join([*parts, "</svg>", ""])
+def series(
+    figures: list[Figure], value: Callable[[Figure, str], float]
+) -> dict[str, list[tuple[float, float]]]:
+    """A line a model and kind of cache, over the context."""
+    lines: dict[str, list[tuple[float, float]]] = {}
+    for figure in figures:
+        for kind in KINDS:
+            name = f"{kind}, {figure.model.partition(',')[0]}"
+            lines.setdefault(name, []).append((figure.context, value(figure, kind)))
+    return lines
 
 
 if __name__ == "__main__":

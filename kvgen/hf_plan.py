@@ -63,6 +63,7 @@ def files(program: ir.Program) -> list[File]:
         "_hf_fit",
         "_hf_layers",
         "_hf_reads",
+        "_hf_state",
     ]
     shared += ["_hf_stateless"] if plan.stateless else []
     modules = [File(f"{name}.py", f"hf/{name}.py.jinja", {}) for name in shared]

@@ -1,5 +1,5 @@
 # Written by kvgen from gemma3.kv and yours to keep: kvgen claims no right to it. Edit gemma3.kv.
-# kvgen: gemma3.kv source 9c5354bdbcbb body d090331c8fcb codegen 1
+# kvgen: gemma3.kv source 9c5354bdbcbb body 4cc6983152f1 codegen 1
 """A model's cache as transformers takes it."""
 
 from __future__ import annotations
@@ -61,6 +61,12 @@ class ModelCache(Cache):
     def offsets(self) -> tuple[int, ...]:
         """The tokens of each row so far, padding not counted."""
         return () if self.caches is None else tuple(self.caches.offsets)
+
+    def update(
+        self, key_states: Any, value_states: Any, layer_idx: int, *_: Any, **__: Any
+    ) -> tuple[Any, Any]:
+        """A layer's new keys and values, as they came: they are stored when they are attended."""
+        return self.layers[layer_idx].update(key_states, value_states)
 
     def crop(self, tokens_to_remove: int) -> None:
         """Drop -tokens_to_remove columns of every layer; RuntimeError, and none, if one cannot."""
@@ -132,7 +138,8 @@ class ModelCache(Cache):
         if columns < max(caches.offsets):
             raise ValueError(f"the state has {columns} columns and rows of {caches.offsets} tokens")
         self.reset()
-        self.binding.caches, self.binding.right_padded = caches, bool(padded)
+        self.binding.hold(caches)
+        self.binding.right_padded = bool(padded)
         for i in self.binding.owners:
             self.binding.columns[i] = columns
 

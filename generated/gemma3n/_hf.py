@@ -1,5 +1,5 @@
 # Written by kvgen from gemma3n.kv and yours to keep: kvgen claims no right to it. Edit gemma3n.kv.
-# kvgen: gemma3n.kv source 2ba866454d30 body 73fa73c92880 codegen 1
+# kvgen: gemma3n.kv source 2ba866454d30 body 630992d0bbd7 codegen 1
 """The attention function and the mask function that transformers calls for this package's caches.
 
 A layer of a model does `k, v = cache.update(k, v, layer)`, then `attention(module, q, k, v, mask)`.
@@ -48,8 +48,11 @@ def attention(
             f"kvgen caches attend without dropout, got dropout={dropout}; set attention_dropout to "
             "0"
         )
-    call = Call(scaling, softcap, s_aux, sliding_window, position_ids)
-    out = binding.attend(module, query, key, value, attention_mask, call)
+    call = scaling, softcap, s_aux, sliding_window
+    out = binding.step(module.layer_idx, query, key, value, attention_mask, call)
+    if out is None:
+        call = Call(*call, position_ids)
+        out = binding.attend(module, query, key, value, attention_mask, call)
     return out.transpose(1, 2).contiguous(), None
 
 

@@ -1,6 +1,6 @@
 # Written by kvgen from gpt_oss.kv and yours to keep: kvgen claims no right to it. Edit gpt_oss.kv.
-# kvgen: gpt_oss.kv source 9acd408a8dc0 body a7e0eaa4a52f codegen 1
-"""What the layers of a transformers cache share: its package's caches, the forward that runs."""
+# kvgen: gpt_oss.kv source 9acd408a8dc0 body 87379045aa78 codegen 1
+"""What the layers of a transformers cache share: the forward that runs."""
 
 from __future__ import annotations
 
@@ -10,45 +10,22 @@ from typing import Any
 import torch
 
 from ._hf_columns import Padding, padding_of
-from ._hf_fit import Call, Facts, check_call, check_sight, check_tensors, sees_everything
-from ._hf_reads import UNDO, Reads, Undo, append_padded
+from ._hf_fit import Call, check_call, check_sight, check_tensors, sees_everything
+from ._hf_reads import UNDO, Reads, Step, Undo, append_padded
+from ._hf_state import State
 
 
-class Binding:
-    """Layers are numbers; a layer in `donors` stores nothing of its own."""
-
-    STATELESS = False
-
-    def __init__(
-        self,
-        name: str,
-        make: Any,
-        layers: tuple[Facts, ...],
-        donors: dict[int, int],
-        backend: str,
-        capacity: int | None,
-        fitted: bool,
-    ) -> None:
-        if any(facts.stateless is not self.STATELESS for facts in layers):
-            raise ValueError(f"{name} mixes stateless and stateful policies: no forward fits both")
-        self.name, self.make, self.layers, self.donors = name, make, layers, donors
-        self.backend, self.capacity, self.fitted = backend, capacity, fitted
-        self.owners = [i for i in range(len(layers)) if i not in donors]
-        self.last_reader = {donor: layer for layer, donor in donors.items()}
-        self.caches: Any = None
-        self.columns = [0] * len(layers)  # that each layer has seen, padding included
-        self.recording = [False] * len(layers)
-        self.right_padded = False
-        self.awaiting: int | None = None  # the layer whose keys came and were not attended yet
-        self.reads: dict[int, Reads] = {}  # of donors, for the layers that share them
-        self.undo: dict[int, Undo] = {}
-        self._last_mask: Any = None  # (weak reference to a mask, columns, width), and its padding
-        self._padding: Padding | None = None
+class Binding(State):
+    """A forward calls `announce`, then `step` or `attend`, layer by layer."""
 
     # -- the first half of a layer: keys and values come
 
     def announce(self, layer: int, k: torch.Tensor, v: torch.Tensor) -> None:
         """Check what can be checked before anything is stored; build the caches at first use."""
+        step, self.stepping = self.steps.get(layer), None
+        if step is not None and self.awaiting is None and self._continues(step, k, v):
+            self.awaiting, self.stepping = layer, step
+            return
         facts = self.layers[layer]
         if self.awaiting is not None:
             raise RuntimeError(
@@ -57,11 +34,18 @@ class Binding:
                 "reset() the cache"
             )
         check_tensors(self.name, facts, layer, k, v)
-        if layer == self.owners[0]:
+        if layer == self.first:
             self._begin(v)
-        elif self.columns[layer] + k.shape[2] != self.columns[self.owners[0]]:
+        elif self.columns[layer] + k.shape[2] != self.columns[self.first]:
             raise RuntimeError(self._out_of_step(layer))
         self.awaiting = layer
+
+    def _continues(self, step: Step, k: torch.Tensor, v: torch.Tensor) -> bool:
+        """Whether keys are of a step like the last, in a forward that no layer is missing from."""
+        columns, layer = self.columns, step.layer
+        ahead = columns[self.first] - columns[layer]
+        in_step = ahead == 1 if layer != self.first else columns[self.last] == columns[layer]
+        return in_step and k.shape == step.keys and v.shape == step.values
 
     def _begin(self, v: torch.Tensor) -> None:
         if len({self.columns[i] for i in self.owners}) > 1:
@@ -70,44 +54,48 @@ class Binding:
 
     def nothing_new(self) -> str:
         return (
-            f"no new columns came: the prompt is no longer than the {self.columns[self.owners[0]]} "
+            f"no new columns came: the prompt is no longer than the {self.columns[self.first]} "
             "columns that the cache holds; give all that was said so far, or reset() the cache"
         )
 
     def _out_of_step(self, layer: int) -> str:
-        first = self.owners[0]
+        first = self.first
         return (
             f"layer {first} of this {self.name} holds {self.columns[first]} columns and layer "
             f"{layer} {self.columns[layer]}: a forward stopped midway; reset() the cache and begin "
             "again"
         )
 
-    def build(self, k: torch.Tensor) -> None:
-        """The package's caches for keys of this batch, dtype and device, or values: under autocast
-        keys are float32 from their rotary embedding, and values of the type to compute in."""
-        if self.caches is not None and self._fits(k):
-            return
-        if any(self.columns):
-            cache = self.cache(self.owners[0])
-            raise ValueError(
-                f"this {self.name} holds {cache.batch_size} rows of {cache.dtype} on "
-                f"{cache.device}, and keys of {k.shape[0]} rows of {k.dtype} on {k.device} came: "
-                "reset() it before another batch, or select its rows with batch_select_indices or "
-                "batch_repeat_interleave"
-            )
-        options = {} if self.capacity is None else {"capacity": self.capacity}
-        self.caches = self.make(
-            k.shape[0], device=k.device, dtype=k.dtype, backend=self.backend, **options
-        )
-
-    def _fits(self, k: torch.Tensor) -> bool:
-        cache = self.cache(self.owners[0])
-        return (cache.batch_size, cache.dtype, cache.device) == (k.shape[0], k.dtype, k.device)
-
-    def cache(self, layer: int) -> Any:
-        return self.caches.layers[layer]
-
     # -- the second half: append and attend
+
+    def step(
+        self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: Any, call: Any
+    ) -> torch.Tensor | None:
+        """A decode step like the layer's last, [B, Hq, 1, Dv]. None, with nothing done: another.
+
+        `call`: scaling, softcap, sink logits and window.
+        """
+        step, self.stepping = self.stepping, None
+        if step is None or step.layer != layer or self.undo:
+            return None
+        scaling, softcap, sink_logits, window = call
+        if (scaling, softcap, sink_logits is None, window) != step.call or q.shape[2] != 1:
+            return None
+        if mask is not None and not self._unpadded(mask, self.columns[layer]):
+            return None
+        self.awaiting = None
+        if k.dtype is not v.dtype:
+            k = k.to(v.dtype)
+        read = step.cache.append_decode(k, v)
+        self.columns[layer] += 1
+        self.right_padded = False
+        return read.attend(q, scaling, False, sink_logits)
+
+    def _unpadded(self, mask: torch.Tensor, columns: int) -> bool:
+        """Whether a layer before found that a mask's new column has no padding."""
+        last = self._last_mask
+        seen = last is not None and last[0]() is mask and last[1:] == (columns, 1)
+        return seen and self._padding is None
 
     def attend(
         self,
@@ -130,9 +118,13 @@ class Binding:
         if donor is None:
             self._check_announced(layer, announced)
             self._check_positions(layer, mask, k.shape[2], call.position_ids)
-            reads = self._append(layer, k, v, self._padding_in(layer, mask, k.shape[2]))
+            padding = self._padding_in(layer, mask, k.shape[2])
+            reads = self._append(layer, k, v, padding)
             if layer in self.last_reader:
                 self.reads[layer] = reads
+            elif k.shape[2] == 1 and padding is None:
+                given = call.scaling, call.softcap, call.sink_logits is None, call.window
+                self.steps[layer] = Step(layer, self.cache(layer), k.shape, v.shape, given)
         else:
             reads = self._shared(layer, donor)
         return reads.attend(q, call)
@@ -155,7 +147,7 @@ class Binding:
     def _check_positions(self, layer: int, mask: Any, width: int, positions: Any) -> None:
         """Of a prompt shorter than the cache `generate` gives the wrong end: its positions tell."""
         held = self.columns[layer]
-        if layer != self.owners[0] or not held or width == 1 or mask is not None:
+        if layer != self.first or not held or width == 1 or mask is not None:
             return
         if positions is not None and positions.dim() == 2 and int(positions[:, 0].max()) < held:
             raise ValueError(
@@ -224,67 +216,3 @@ class Binding:
         if part > ring:
             self.undo[layer] = Undo(cache.state_dict(), k.clone(), v.clone())
         return Reads(early, (part, cache.append_window(k, v)))
-
-    # -- taking columns back
-
-    def crop_size(self, layer: int, tokens_to_remove: int) -> int:
-        """How many columns a `crop` of transformers drops."""
-        if tokens_to_remove <= 0:
-            return -tokens_to_remove
-        return max(0, self.columns[layer] - tokens_to_remove)
-
-    def can_crop(self, layer: int, columns: int) -> bool:
-        """Whether the layer's last columns can go as if they had never come."""
-        if columns == 0 or self.caches is None:
-            return True
-        undo = self.undo.get(layer)
-        kept = undo is not None and columns <= undo.columns
-        return not self.right_padded and (kept or self.cache(layer).is_trimmable(columns))
-
-    def check_crop(self, layer: int, columns: int) -> None:
-        """RuntimeError unless `can_crop`."""
-        if self.can_crop(layer, columns):
-            return
-        if self.right_padded:
-            raise RuntimeError(
-                "rows of this cache end in padding, so its last columns are not every row's last "
-                "tokens: take tokens back row by row with `caches.trim`"
-            )
-        raise RuntimeError(
-            f"{columns} columns cannot be taken back from layer {layer}, "
-            f"{self.cache(layer)!r}: what earlier queries see is overwritten; declare more "
-            "slack, draft fewer tokens, or call activate_past_recording() before the append"
-        )
-
-    def crop(self, layer: int, columns: int) -> None:
-        self.check_crop(layer, columns)
-        undo = self.undo.pop(layer, None)
-        if columns == 0 or self.caches is None:
-            return
-        cache = self.cache(layer)
-        if cache.is_trimmable(columns):
-            cache.trim(columns)
-        elif undo is not None:
-            undo.without(cache, columns)
-        self.columns[layer] -= columns
-
-    # -- rows
-
-    def select(self, layer: int, rows: list[int]) -> None:
-        """Keep these rows of one layer, in this order."""
-        self.undo.pop(layer, None)
-        if self.caches is not None and rows != list(range(self.cache(layer).batch_size)):
-            self.cache(layer).filter_rows(rows)
-
-    def reset(self, layer: int) -> None:
-        if self.caches is not None:
-            self.cache(layer).reset()
-        self.columns[layer] = 0
-        self.awaiting = self._last_mask = None
-        self.right_padded = False
-        self.undo.pop(layer, None)
-        self.reads.pop(layer, None)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Copies begin between two forwards."""
-        return {**self.__dict__, "reads": {}, "undo": {}, "_last_mask": None}

@@ -1,10 +1,10 @@
 # Written by kvgen from mistral.kv and yours to keep: kvgen claims no right to it. Edit mistral.kv.
-# kvgen: mistral.kv source 0d21d37929f3 body 5d68595996d4 codegen 1
+# kvgen: mistral.kv source 0d21d37929f3 body cf15b93fed5f codegen 1
 """What one layer's append leaves: its reads, and what it takes to take columns back."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -34,6 +34,16 @@ class Reads:
             read.attend(x, scale=call.scaling, **given) for (_, read), x in zip(self.parts, queries)
         ]
         return torch.cat(outs, 2)
+
+
+class Step(NamedTuple):
+    """What a layer's last decode step was like. One that is like it needs no more checks."""
+
+    layer: int
+    cache: Any
+    keys: torch.Size
+    values: torch.Size
+    call: tuple[Any, ...]  # scaling, softcap, whether there are sink logits, window
 
 
 class Undo:

@@ -1,5 +1,5 @@
 # Written by kvgen from smollm2.kv and yours to keep: kvgen claims no right to it. Edit smollm2.kv.
-# kvgen: smollm2.kv source 4545e14289df body 7038d3c659de codegen 1
+# kvgen: smollm2.kv source 4545e14289df body bf8cff087c04 codegen 1
 """The layers of a model as transformers sees them."""
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import torch
 from transformers.cache_utils import CacheLayerMixin
 
 from ._hf_binding import Binding
-from ._hf_fit import NAME, Facts
+from ._hf_fit import Facts
 
 
 class Length(int):
@@ -46,7 +46,7 @@ class Layer(CacheLayerMixin):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         self.binding.announce(self.index, key_states, value_states)
         self.is_initialized = True
-        setattr(key_states, NAME, self.binding)
+        key_states.kvgen = self.binding
         return key_states, value_states
 
     def get_mask_sizes(self, query_length: Any) -> tuple[int, int]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -209,3 +211,27 @@ def test_two_packages_are_interchangeable():
         importlib.reload(importlib.import_module(f"{case.hf.__package__}._hf"))
         check_same(first, prompt(), first.cache(), **GREEDY)
         check_same(second, prompt(), second.cache(), **GREEDY)
+
+
+def test_a_decode_step_costs_few_calls():
+    """Beside the append and the attention: what transformers calls, and the checks that a step needs."""
+    case = tiny("mistral")
+    cache, calls = case.cache(), []
+    case.model.set_attn_implementation("kvgen")
+
+    def count(frame, event, _):
+        if event == "call" and Path(frame.f_code.co_filename).name.startswith("_hf"):
+            calls.append(frame.f_code.co_name)
+
+    with torch.no_grad():
+        for column in range(WINDOW + 3):
+            mask = torch.ones(1, column + 1, dtype=torch.long)
+            calls.clear()
+            sys.setprofile(count)
+            try:
+                case.model(torch.tensor([[5]]), cache=cache, attention_mask=mask)
+            finally:
+                sys.setprofile(None)
+    layers = len(cache.layers)
+    assert calls.count("step") == layers
+    assert len(calls) <= 40 + 9 * layers
