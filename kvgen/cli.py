@@ -239,6 +239,15 @@ def init(name: str | None, config: Path | None, output: Path | None) -> NoReturn
 
 
 @main.command()
+@click.option("--stdio", is_flag=True, help="What it does anyway; some editors pass it.")
+def lsp(stdio: bool) -> NoReturn:
+    """Serve an editor: problems, completion, fixes."""
+    from kvgen import work_lsp
+
+    sys.exit(work_lsp.lsp())  # not by `finish`: the streams are the editor's, and closed
+
+
+@main.command()
 @click.argument("shell", type=click.Choice(SHELLS))
 def completion(shell: str) -> None:
     """Print a shell's completion of kvgen's words."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from kvgen.diagnostics import Diagnostic, Problems
 from kvgen.grammar import Grammar, Token, grammar
@@ -27,6 +28,32 @@ def parse(source: SourceFile) -> tuple[File, tuple[Diagnostic, ...]]:
     """The file's syntax, and what of it could not be read."""
     problems = Problems(source)
     return _Parser(source, grammar(), words(), problems).run(), tuple(problems.found)
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """What may follow a text: token types; the declaration and clause that it ends in, "" for none.
+
+    `parent`: the name of another policy is due.
+    """
+
+    allowed: frozenset[str]
+    kind: str
+    clause: str
+    parent: bool
+
+
+def due_behind(text: str) -> Due:
+    """For completion: what the grammar would take behind the beginning of a file."""
+    source = SourceFile.of(text, "")
+    parser = _Parser(source, grammar(), words(), Problems(source))
+    last = ""
+    for token in parser.significant():
+        parser.take(token)
+        last = token.type
+    at = parser.at
+    clause = at.clause.text if at.clause is not None else ""
+    return Due(frozenset(at.allowed), at.kind, clause, last == "FROM" and not clause)
 
 
 class _Parser:

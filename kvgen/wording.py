@@ -36,20 +36,23 @@ def fixed(name: str, done: Sequence[Diagnostic]) -> Iterator[str]:
     """A line a problem that was fixed, then their number."""
     for one in done[:SHOWN_FIXES]:
         line, column = one.place
-        yield f"{name}:{line}:{column}: fixed[{one.code}]: {one.message}; {_edits(one)}"
+        yield f"{name}:{line}:{column}: fixed[{one.code}]: {one.message}; {edits(one)}"
     if len(done) > SHOWN_FIXES:
         yield f"{name}: and {len(done) - SHOWN_FIXES} more"
     if done:
         yield f"{name}: {counted(len(done), 'problem')} fixed"
 
 
-def _edits(one: Diagnostic) -> str:
+def edits(
+    one: Diagnostic, put_in: str = "put in", left_out: str = "left out", wrote: str = "wrote"
+) -> str:
+    """What its fix did, or would do."""
     edit = one.edits[0]
     before, after = (shown(text.strip()) for text in (one.source.cut(edit.span), edit.replacement))
     more = f", in {len(one.edits)} places" if len(one.edits) > 1 else ""
     if not after:
-        return f"left out `{before}`{more}"
-    return f"put in `{after}`{more}" if not before else f"wrote `{after}` for `{before}`{more}"
+        return f"{left_out} `{before}`{more}"
+    return f"{wrote} `{after}` for `{before}`{more}" if before else f"{put_in} `{after}`{more}"
 
 
 def counted(number: int, noun: str) -> str:

@@ -91,7 +91,7 @@ def test_the_lexer_is_an_entry_point():
 def test_the_vs_code_folder_is_whole():
     package = json.loads((VSCODE / "package.json").read_text("utf-8"))
     made = package["contributes"]
-    files = [made["grammars"][0]["path"], made["languages"][0]["configuration"]]
+    files = [package["main"], made["grammars"][0]["path"], made["languages"][0]["configuration"]]
     assert all((VSCODE / file).is_file() for file in files)
     json.loads((VSCODE / made["languages"][0]["configuration"]).read_text("utf-8"))
     assert made["grammars"][0]["scopeName"] == json.loads(textmate())["scopeName"]
