@@ -13,7 +13,7 @@ from tests.docs.blocks import Page, agrees, blocks_of, fresh_imports
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-SLOW = "<!-- slow -->"  # on a page that takes more than a few seconds
+SLOW = "<!-- slow -->"  # at the end of a page that takes more than a few seconds
 
 
 def named(path: Path) -> str:
