@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import shutil
 from collections.abc import Iterator, Mapping
@@ -10,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 
-from kvgen import __version__, header, manifest
+from kvgen import __version__, header, manifest, textfile
 from kvgen.errors import FileProblem
 from kvgen.manifest import Entry, Manifest
 
@@ -101,18 +100,8 @@ def compare(folder: Path, packages: tuple[Package, ...], whole: bool) -> Compari
 
 def diff(found: Comparison) -> str:
     """The changes as one unified diff."""
-    texts = (unified(c.path, c.before, c.after) for c in found.changes)
+    texts = (textfile.unified(c.path, c.before, c.after) for c in found.changes)
     return "".join(texts)
-
-
-def unified(path: str, before: str, after: str) -> str:
-    lines = difflib.unified_diff(
-        before.splitlines(keepends=True), after.splitlines(keepends=True), f"a/{path}", f"b/{path}"
-    )
-    return "".join(line if line.endswith("\n") else line + _NO_NEWLINE for line in lines)
-
-
-_NO_NEWLINE = "\n\\ No newline at end of file\n"
 
 
 def _changes(folder: Path, package: Package, recorded: Manifest) -> Iterator[Change]:
@@ -120,7 +109,7 @@ def _changes(folder: Path, package: Package, recorded: Manifest) -> Iterator[Cha
     present = _names(home)
     _refuse_foreign(home, present)
     for name, after in sorted(package.files.items()):
-        before = _read(home / name) if name in present else None
+        before = textfile.read(home / name) if name in present else None
         if before != after:
             why = _why(name, before, package, recorded.get(package.name))
             yield Change(f"{package.name}/{name}", why, before or "", after)
@@ -153,7 +142,7 @@ def _names(home: Path) -> set[str]:
 
 def _refuse_foreign(home: Path, names: set[str]) -> None:
     """A folder of the package's name that kvgen did not write stays as it is."""
-    if names and not any(header.read(_read(home / name) or "") for name in names):
+    if names and not any(header.read(textfile.read(home / name) or "") for name in names):
         raise FileProblem(
             f"{home} was not written by kvgen (it holds {min(names)});"
             " rename the .kv file, or choose another folder with -o"
@@ -168,7 +157,7 @@ def _orphans(
         if name not in compiled and not whole:
             continue
         for file in sorted(entry.files.keys() - compiled.get(name, ())):
-            text = _read(folder / name / file) or ""
+            text = textfile.read(folder / name / file) or ""
             if header.read(text) is not None:
                 yield Orphan(name, file, entry.source_name, not header.intact(text))
 
@@ -177,12 +166,12 @@ def _orphans(
 
 
 def _read_manifest(folder: Path) -> Manifest:
-    text = _read(folder / manifest.NAME)
+    text = textfile.read(folder / manifest.NAME)
     return {} if text is None else manifest.load(text)
 
 
 def _manifest_change(found: Comparison) -> tuple[Change, ...]:
-    before = _read(found.folder / manifest.NAME)
+    before = textfile.read(found.folder / manifest.NAME)
     after = _manifest_text(found, pruned=False)
     if before == after:
         return ()
@@ -228,7 +217,7 @@ def _body_hash(text: str) -> str:
 def write(found: Comparison) -> None:
     """Write what changed; each file appears whole or not at all."""
     for change in found.changes:
-        write_file(f"{found.folder}/{change.path}", change.after)
+        textfile.write(f"{found.folder}/{change.path}", change.after)
 
 
 def prune(found: Comparison) -> None:
@@ -242,38 +231,9 @@ def prune(found: Comparison) -> None:
     except OSError as error:
         raise FileProblem.of(error) from error
     if gone:
-        write_file(found.folder / manifest.NAME, _manifest_text(found, pruned=True))
-
-
-def write_file(path: str | os.PathLike[str], text: str) -> None:
-    """Write beside and rename. A file that was there keeps its mode, and a link to one stays a link."""
-    there = os.path.lexists(path)
-    target = os.path.realpath(path) if there else os.fspath(path)
-    folder, name = os.path.split(target)
-    beside = os.path.join(folder, f".{name}.{os.getpid()}.part")
-    try:
-        if not there:
-            os.makedirs(folder or ".", exist_ok=True)
-        with open(beside, "wb") as file:
-            file.write(text.encode("utf-8"))
-        if there and os.path.exists(target):
-            shutil.copymode(target, beside)
-        os.replace(beside, target)
-    except OSError as error:
-        Path(beside).unlink(missing_ok=True)
-        raise FileProblem.of(error) from error
+        textfile.write(found.folder / manifest.NAME, _manifest_text(found, pruned=True))
 
 
 def _remove_if_empty(folder: Path) -> None:
     if {path.name for path in folder.iterdir()} <= BESIDE:
         shutil.rmtree(folder)
-
-
-def _read(path: Path) -> str | None:
-    """The text of a file with `\\n` line ends, as version control may have changed them; None if there is none."""
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise FileProblem.of(error) from error

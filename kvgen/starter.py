@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from kvgen import inputs, outdir
+from kvgen import inputs, textfile
 from kvgen.errors import FileProblem
 
 DEFAULT_NAME = "Local"
@@ -46,7 +46,7 @@ def write_new(path: Path, text: str) -> None:
     inputs.checked_name(path)
     if path.exists():
         raise FileProblem(f"{path} exists; name another file with -o, or remove it first")
-    outdir.write_file(path, text)
+    textfile.write(path, text)
 
 
 def _config(path: Path) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kvgen import outdir, wording
+from kvgen import outdir, textfile, wording
 from kvgen.errors import FileProblem
 from kvgen.inputs import Input, Inputs
 from kvgen.pause import no_collection
@@ -139,10 +139,10 @@ def _fmt(file: Input, check: bool, diff: bool) -> Outcome:
     if not changed:
         return Outcome(CLEAN, problems)
     if dry:
-        out = outdir.unified(file.shown, before, after) if diff else ""
+        out = textfile.unified(file.shown, before, after) if diff else ""
         return Outcome(PROBLEMS, problems, out, (f"{file.shown}: would be reformatted",))
     assert file.path is not None
-    outdir.write_file(file.path, after)
+    textfile.write(file.path, after)
     return Outcome(CLEAN, problems, lines=(f"{file.shown}: reformatted",))
 
 

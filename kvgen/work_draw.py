@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from kvgen import outdir
+from kvgen import textfile
 from kvgen.errors import FileProblem
 from kvgen.inputs import Inputs
 from kvgen.work import CLEAN, Outcome, check
@@ -66,7 +66,7 @@ def _drawn(inputs: Inputs, asked: Draw) -> dict[str, str]:
 def _write(drawn: dict[str, str], inputs: Inputs, asked: Draw, output: Path) -> Iterator[str]:
     for stem, text in drawn.items():
         target = output / f"{stem}{_ENDINGS[asked.format]}" if inputs.whole else output
-        outdir.write_file(target, text)
+        textfile.write(target, text)
         yield f"{target}: written"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvgen import outdir, wording
+from kvgen import textfile, wording
 from kvgen.errors import FileProblem
 from kvgen.inputs import Input, Inputs
 from kvgen.mend import mend
@@ -29,7 +29,7 @@ def fix(inputs: Inputs, style: str) -> Outcome:
 def _fix(file: Input) -> Outcome:
     mended = mend(file.data, file.shown)
     if file.path is not None and mended.fixed:
-        outdir.write_file(file.path, mended.text)
+        textfile.write(file.path, mended.text)
     return Outcome(
         status=PROBLEMS if mended.left.program is None else CLEAN,
         diagnostics=mended.left.diagnostics,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kvgen import header, manifest, outdir
+from kvgen import header, manifest, outdir, textfile
 from kvgen.errors import FileProblem
 from kvgen.outdir import Package, Why
 
@@ -203,7 +203,7 @@ def test_writing_keeps_the_mode_and_leaves_nothing_beside(tmp_path):
     path = tmp_path / "policy.kv"
     path.write_text("old")
     path.chmod(0o640)
-    outdir.write_file(path, "new")
+    textfile.write(path, "new")
     assert (path.read_text(), path.stat().st_mode & 0o777) == ("new", 0o640)
     assert list(tmp_path.iterdir()) == [path]
 
@@ -213,7 +213,7 @@ def test_writing_through_a_link_keeps_the_link(tmp_path):
     target.write_text("old")
     link = tmp_path / "link.kv"
     link.symlink_to(target)
-    outdir.write_file(link, "new")
+    textfile.write(link, "new")
     assert link.is_symlink() and target.read_text() == "new"
 
 
