@@ -9,7 +9,8 @@ from typing import NamedTuple
 from kvgen.source import Place, SourceFile, Span
 
 # The one table of codes. KV1 how a file is written, KV2 the clauses of a policy, KV3 names and `from`, KV4 models,
-# KV9 warnings. A code keeps its meaning for ever; each has a page in kvgen/explain and a case in tests/language.
+# KV9 warnings, KV91 those of a table that `kvgen tune` wrote. A code keeps its meaning for ever; each has a page in
+# kvgen/explain and a case in tests/language.
 CODES: dict[str, str] = {
     "KV100": "the file is not UTF-8",
     "KV101": "unknown clause",
@@ -63,6 +64,8 @@ CODES: dict[str, str] = {
     "KV903": "sinks that are not smaller than the window",
     "KV904": "a chunk below the window",
     "KV905": "bypass without a ring",
+    "KV911": "a tuned table that cannot be read",
+    "KV912": "a tuned entry that is not used",
 }
 
 

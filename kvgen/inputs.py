@@ -6,9 +6,13 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kvgen.errors import FileProblem
-from kvgen.pipeline import package_name
+from kvgen.pipeline import package_name, table_beside
+
+if TYPE_CHECKING:
+    from kvgen.tuned import TableFile
 
 STDIN = "-"
 SUFFIX = ".kv"
@@ -16,12 +20,16 @@ SUFFIX = ".kv"
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One policy file. `path` None: it came from standard input. `shown` is how messages call it."""
+    """One policy file. `path` None: it came from standard input. `shown` is how messages call it.
+
+    `table`: what was measured of its kernels, where that lies beside it.
+    """
 
     path: Path | None
     shown: str
     stem: str
     data: bytes
+    table: TableFile | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +60,7 @@ def collect(paths: Iterable[str], stdin_name: str | None) -> Inputs:
 def read(path: Path) -> Input:
     """One file. Its name, which the output repeats, is checked before anything is read."""
     stem = checked_name(path)
-    return Input(path, str(path), stem, path.read_bytes())
+    return Input(path, str(path), stem, path.read_bytes(), table_beside(path))
 
 
 def checked_name(path: Path) -> str:

@@ -25,6 +25,7 @@ class Entry:
     kvgen: str
     backends: tuple[str, ...]
     files: Mapping[str, str] = field(hash=False)
+    tuned: str = ""  # hash of what was measured of it and used
 
 
 Manifest = Mapping[str, Entry]  # by package
@@ -38,6 +39,7 @@ def dump(manifest: Manifest) -> str:
             "codegen": entry.codegen,
             "kvgen": entry.kvgen,
             "backends": list(entry.backends),
+            **({"tuned": entry.tuned} if entry.tuned else {}),
             "files": dict(sorted(entry.files.items())),
         }
         for name, entry in sorted(manifest.items())
@@ -68,4 +70,5 @@ def _entry(package: str, value: dict[str, Any]) -> Entry:
         kvgen=str(value["kvgen"]),
         backends=tuple(str(name) for name in value["backends"]),
         files=files,
+        tuned=str(value.get("tuned", "")),
     )

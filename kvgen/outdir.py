@@ -24,18 +24,22 @@ class Why(Enum):
     EDITED = "file edited by hand"
     DELETED = "file deleted by hand"
     BACKENDS = "written for other backends"
+    TUNED = "tuned table changed"
     TEMPLATES = "templates changed"
 
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """What one .kv file compiles to. `files` by name inside the package's folder."""
+    """What one .kv file compiles to. `files` by name inside the package's folder. `tuned`: a hash of what was measured of
+    it and used, "" if nothing was.
+    """
 
     name: str
     source_name: str
     formatted: str
     backends: tuple[str, ...]
     files: Mapping[str, str] = field(hash=False)
+    tuned: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +131,8 @@ def _why(name: str, before: str | None, package: Package, entry: Entry | None) -
         return Why.DELETED
     if entry is not None and entry.backends != package.backends:
         return Why.BACKENDS
+    if entry is not None and entry.tuned != package.tuned:
+        return Why.TUNED
     return Why.TEMPLATES
 
 
@@ -203,6 +209,7 @@ def _entry(found: Comparison, package: Package) -> Entry:
         kvgen=recorded.kvgen if recorded is not None and unchanged else __version__,
         backends=package.backends,
         files={name: _body_hash(text) for name, text in package.files.items()},
+        tuned=package.tuned,
     )
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import keyword
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kvgen.diagnostics import Diagnostic, Label, Problems
 from kvgen.ir import Program
@@ -14,15 +15,22 @@ from kvgen.pause import no_collection
 from kvgen.source import SourceFile, Span
 from kvgen.syntax import File
 
+if TYPE_CHECKING:
+    from kvgen.tuned import Table, TableFile
+
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """One file: its syntax as far as it could be read; its program, None when a diagnostic is an error."""
+    """One file: its syntax as far as it could be read; its program, None when a diagnostic is an error.
+
+    `tuned`: what was measured of the program, from the table beside the file.
+    """
 
     source: SourceFile
     syntax: File
     program: Program | None
     diagnostics: tuple[Diagnostic, ...]
+    tuned: Table = ()
 
 
 def check_text(text: str, file_name: str) -> Checked:
@@ -41,12 +49,20 @@ def check_text(text: str, file_name: str) -> Checked:
     return Checked(source, syntax, None if broken else program, found)
 
 
-def check_bytes(data: bytes, file_name: str) -> Checked:
-    """The same for a file as it lies on disk: bytes that are not UTF-8 are a diagnostic too."""
+def check_bytes(data: bytes, file_name: str, table: TableFile | None = None) -> Checked:
+    """The same for a file as it lies on disk: bytes that are not UTF-8 are a diagnostic too, and a table of what was
+    measured may lie beside it.
+    """
     try:
-        return check_text(data.decode("utf-8"), file_name)
+        checked = check_text(data.decode("utf-8"), file_name)
     except UnicodeDecodeError as error:
         return _not_utf8(data, file_name, error.start)
+    if table is None or checked.program is None:
+        return checked
+    from kvgen import tuned
+
+    found, unused = tuned.read(table, checked.program)
+    return replace(checked, tuned=found, diagnostics=checked.diagnostics + unused)
 
 
 def format_bytes(data: bytes, file_name: str) -> tuple[str | None, tuple[Diagnostic, ...]]:
@@ -79,7 +95,7 @@ def compile_file(path: str | PathLike[str]) -> Compiled:
     """A policy file to the files of the package of its stem. Nothing is written."""
     path = Path(path)
     package_name(path.stem)
-    return compile_checked(check_bytes(path.read_bytes(), str(path)))
+    return compile_checked(check_bytes(path.read_bytes(), str(path), table_beside(path)))
 
 
 def compile_checked(checked: Checked) -> Compiled:
@@ -88,7 +104,15 @@ def compile_checked(checked: Checked) -> Compiled:
 
     if checked.program is None:
         return Compiled({}, checked.diagnostics)
-    return Compiled(emit(plan(checked.program)), checked.diagnostics)
+    return Compiled(emit(plan(checked.program, tuned=checked.tuned)), checked.diagnostics)
+
+
+def table_beside(path: Path) -> TableFile | None:
+    """What `kvgen tune` wrote beside a policy file."""
+    from kvgen.tuned import SUFFIX, TableFile
+
+    beside = path.with_name(f"{path.stem}{SUFFIX}")
+    return TableFile(str(beside), beside.read_bytes()) if beside.is_file() else None
 
 
 def package_name(stem: str) -> str:

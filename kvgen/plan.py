@@ -8,10 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from kvgen import backends as registry
 from kvgen import model
 from kvgen.backends import BACKENDS
 from kvgen.ir import CachePolicy, Contiguous, Fixed, Model, Program, Ring, Stateless
+
+if TYPE_CHECKING:
+    from kvgen.tuned import Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +50,7 @@ class PolicyPlan:
     always_trimmable: int | None  # tokens that can be taken back at any time; None: all
     backends: tuple[str, ...]
     decisions: tuple[Decision, ...]
+    tuned: Table  # what was measured of its kernels
 
     @property
     def stored(self) -> bool:
@@ -69,14 +75,14 @@ class PackagePlan:
     backends: tuple[str, ...]
 
 
-def plan(program: Program, backends: Collection[str] = BACKENDS) -> PackagePlan:
+def plan(program: Program, backends: Collection[str] = BACKENDS, tuned: Table = ()) -> PackagePlan:
     """Decide everything about the package of one file. The torch kernels are always in it: they run everywhere."""
     chosen = tuple(name for name in BACKENDS if name == "torch" or name in backends)
-    policies = tuple(plan_policy(policy, chosen) for policy in program.policies)
+    policies = tuple(plan_policy(policy, chosen, tuned) for policy in program.policies)
     return PackagePlan(program, policies, tuple(map(plan_model, program.models)), chosen)
 
 
-def plan_policy(policy: CachePolicy, backends: tuple[str, ...]) -> PolicyPlan:
+def plan_policy(policy: CachePolicy, backends: tuple[str, ...], tuned: Table = ()) -> PolicyPlan:
     storage, heads = policy.storage, policy.heads
     ring = model.ring_slots(policy.retention, storage) if isinstance(storage, Ring) else None
     planes = (
@@ -98,6 +104,7 @@ def plan_policy(policy: CachePolicy, backends: tuple[str, ...]) -> PolicyPlan:
             _trimming(policy),
             _bytes(policy),
         ),
+        tuned=tuple(entry for entry in tuned if entry.policy == policy.name),
     )
 
 
@@ -241,7 +248,8 @@ def describe(package: PackagePlan) -> str:
     """The plan as `kvgen compile --emit plan` prints it."""
     lines: list[str] = []
     for policy in package.policies:
-        lines += [f"policy {policy.policy.name}", *_table(policy.decisions), ""]
+        own = (d for name in package.backends for d in registry.decisions(name, policy))
+        lines += [f"policy {policy.policy.name}", *_table((*policy.decisions, *own)), ""]
     for caches in package.models:
         lines += [f"model {caches.model.name}", *_table(caches.decisions), ""]
     return "\n".join(lines)

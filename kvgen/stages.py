@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kvgen import header
 from kvgen.backends import BACKENDS
 from kvgen.emit import emit
 from kvgen.errors import FileProblem
@@ -10,12 +11,18 @@ from kvgen.outdir import Package
 from kvgen.pipeline import Checked
 from kvgen.plan import describe, plan
 from kvgen.show import show
+from kvgen.tuned import Table
 
 
-def package(program: Program, backends: tuple[str, ...], tests: bool = False) -> Package:
-    planned = plan(program, backends)
+def package(
+    program: Program, backends: tuple[str, ...], tests: bool = False, tuned: Table = ()
+) -> Package:
+    planned = plan(program, backends, tuned)
     files = {path.partition("/")[2]: text for path, text in emit(planned, tests).items()}
-    return Package(program.stem, f"{program.stem}.kv", program.formatted, planned.backends, files)
+    digest = header.digest(repr(tuned)) if tuned else ""
+    return Package(
+        program.stem, f"{program.stem}.kv", program.formatted, planned.backends, files, digest
+    )
 
 
 def text(stage: str, checked: Checked, program: Program, backends: tuple[str, ...]) -> str:
@@ -26,9 +33,9 @@ def text(stage: str, checked: Checked, program: Program, backends: tuple[str, ..
         case "ir":
             return show(program)
         case "plan":
-            return describe(plan(program, backends))
+            return describe(plan(program, backends, checked.tuned))
         case _:
-            files = emit(plan(program, backends))
+            files = emit(plan(program, backends, checked.tuned))
             return "\n".join(f"# ==> {path}\n{files[path]}" for path in sorted(files))
 
 

@@ -43,7 +43,7 @@ def check(inputs: Inputs, style: str = "concise") -> Outcome:
 def _check_all(inputs: Inputs) -> tuple[Checked, ...]:
     from kvgen.pipeline import check_bytes
 
-    return tuple(check_bytes(file.data, file.shown) for file in inputs.files)
+    return tuple(check_bytes(file.data, file.shown, file.table) for file in inputs.files)
 
 
 def _judged(results: tuple[Checked, ...]) -> Outcome:
@@ -91,7 +91,9 @@ def compile(inputs: Inputs, asked: Compile) -> Outcome:
     if asked.stage is not None:
         texts = (stages.text(asked.stage, *pair, backends) for pair in sound)
         return replace(judged, out="\n".join(texts))
-    packages = tuple(stages.package(program, backends, asked.tests) for _, program in sound)
+    packages = tuple(
+        stages.package(program, backends, asked.tests, checked.tuned) for checked, program in sound
+    )
     found = outdir.compare(asked.output, packages, inputs.whole)
     if not found.orphans:
         inputs.require_some()

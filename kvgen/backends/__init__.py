@@ -1,4 +1,5 @@
-"""The backends: what each adds to a package. A backend is a module of its name with `files(package)`.
+"""The backends: what each adds to a package. A backend is a module of its name with `files(package)`, and
+`decisions(policy)` where it has some of its own.
 
 `torch` is in every package: its kernels run everywhere, and `auto` falls back on them.
 """
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kvgen.plan import PackagePlan
+    from kvgen.plan import Decision, PackagePlan, PolicyPlan
 
 # The one registry: each backend, in the order of files and reports, and what it is.
 BACKENDS = {
@@ -33,4 +34,11 @@ class File:
 def files(backend: str, package: PackagePlan) -> tuple[File, ...]:
     """The files that a backend adds to a package."""
     found: tuple[File, ...] = importlib.import_module(f"kvgen.backends.{backend}").files(package)
+    return found
+
+
+def decisions(backend: str, policy: PolicyPlan) -> tuple[Decision, ...]:
+    """What a backend decides of a policy beyond the plan that all share."""
+    module = importlib.import_module(f"kvgen.backends.{backend}")
+    found: tuple[Decision, ...] = module.decisions(policy) if hasattr(module, "decisions") else ()
     return found

@@ -17,9 +17,13 @@ from kvgen.backends.triton_tiles import (
     limits,
     plan_rows,
 )
+from kvgen.backends.triton_why import decisions
 from kvgen.ir import CachePolicy, Fixed, Ring, Stateless
 from kvgen.naming import modules, names
 from kvgen.plan import PackagePlan
+from kvgen.tuned import Table
+
+__all__ = ["decisions", "files"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +72,9 @@ class TritonPlan:
         return not self.ring and not self.stateless
 
 
-def plan(policy: CachePolicy, stem: str) -> TritonPlan:
-    """Decide everything about a policy's kernels."""
+def plan(policy: CachePolicy, stem: str, tuned: Table = ()) -> TritonPlan:
+    """Decide everything about a policy's kernels. `tuned`: what was measured of them."""
+    measured = {(entry.kernel, entry.target): entry.choice for entry in tuned}
     heads, storage = policy.heads, policy.storage
     window, chunk, sinks = limits(policy)
     ring = isinstance(storage, Ring)
@@ -80,7 +85,9 @@ def plan(policy: CachePolicy, stem: str) -> TritonPlan:
     return TritonPlan(
         policy=policy.name,
         constants=constants(policy, stem),
-        plans=backward_rows(policy) if isinstance(storage, Stateless) else plan_rows(policy),
+        plans=backward_rows(policy, measured)
+        if isinstance(storage, Stateless)
+        else plan_rows(policy, measured),
         query_heads=heads.query,
         kv_heads=heads.kv,
         key_dim=heads.key_dim,
@@ -256,7 +263,7 @@ def summary(plan: TritonPlan) -> str:
 
 
 def files(package: PackagePlan) -> tuple[File, ...]:
-    plans = [plan(one.policy, package.program.stem) for one in package.policies]
+    plans = [plan(one.policy, package.program.stem, one.tuned) for one in package.policies]
     shared = [
         ("_ahead.py", plans),
         ("_launch.py", plans),

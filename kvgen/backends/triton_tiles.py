@@ -6,6 +6,7 @@ holds it against kvgen/audit_budget.json.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kvgen import model
@@ -126,6 +127,9 @@ QUERY_GRADIENT_TILES = {
     "interpreter": {64: (32, 32, 4, 1, 1), 128: (32, 32, 4, 1, 1), 256: (32, 32, 4, 1, 1)},
 }
 
+Measured = Mapping[tuple[str, str], tuple[int, ...]]  # choices, by kernel and target
+NOTHING: Measured = {}
+
 LEAST_SPLIT_KEYS = 128  # a shorter split spends more on its start and its part than on keys
 MOST_SPLITS = 64  # what `merge` joins at once
 
@@ -164,30 +168,52 @@ def block(dim: int) -> int:
     return max(16, 1 << (dim - 1).bit_length())
 
 
-def plan_rows(policy: CachePolicy) -> tuple[PlanRow, ...]:
-    rows: list[PlanRow] = []
-    for target in (*TARGETS, INTERPRETER):
-        for size in (2, 4):
-            key = f'("{target.name}", {size})'
-            rows.append(
-                PlanRow(key, decode_plan(policy, target, size), window_plan(policy, target, size))
-            )
-    return tuple(rows)
+Choice = tuple[
+    int, ...
+]  # rows, keys, warps, stages, and splits of a decode step or edge stages of others
 
 
-def decode_plan(policy: CachePolicy, target: Target, size: int) -> DecodePlan:
+def plan_rows(policy: CachePolicy, measured: Measured = NOTHING) -> tuple[PlanRow, ...]:
+    """`measured`: choices by kernel and target that take the place of planned ones, for the policy's dtype."""
+    return tuple(
+        PlanRow(
+            f'("{target.name}", {size})',
+            decode_plan(policy, target, size, chosen(policy, target, size, "decode", measured)),
+            window_plan(policy, target, size, chosen(policy, target, size, "window", measured)),
+        )
+        for target in (*TARGETS, INTERPRETER)
+        for size in (2, 4)
+    )
+
+
+def chosen(
+    policy: CachePolicy, target: Target, size: int, kernel: str, measured: Measured
+) -> Choice | None:
+    return measured.get((kernel, target.name)) if size == policy.dtype.bytes else None
+
+
+def decode_plan(
+    policy: CachePolicy, target: Target, size: int, choice: Choice | None = None
+) -> DecodePlan:
+    rows, keys, warps, stages, splits = choice or planned_decode(policy, target, size)
+    most = most_seen(policy)
+    if most is None:
+        least = least_split(policy, target, keys)
+        return DecodePlan(rows, keys, warps, stages, splits, least)
+    split = up(-(-most // splits), keys)
+    return DecodePlan(rows, keys, warps, stages, -(-most // split), split)
+
+
+def planned_decode(policy: CachePolicy, target: Target, size: int) -> Choice:
     """Splits: one wave at batch 1, two programs a multiprocessor; a split is long enough to pay for its part."""
     rows, keys, warps, stages = fitted(DECODE_TILES[target.name], policy)
     if size == 4 and target is not INTERPRETER:
         keys = max(16, keys // 2)
-    least = least_split(policy, target, keys)
     wanted = min(MOST_SPLITS, -(-2 * target.multiprocessors // policy.heads.kv))
     most = most_seen(policy)
-    if most is None:
-        return DecodePlan(rows, keys, warps, stages, wanted, least)
-    splits = max(1, min(wanted, most // least))
-    split = up(-(-most // splits), keys)
-    return DecodePlan(rows, keys, warps, stages, -(-most // split), split)
+    if most is not None:
+        wanted = max(1, min(wanted, most // least_split(policy, target, keys)))
+    return rows, keys, warps, stages, wanted
 
 
 def least_split(policy: CachePolicy, target: Target, keys: int) -> int:
@@ -212,25 +238,42 @@ def most_seen(policy: CachePolicy) -> int | None:
     return min(known) if known else None
 
 
-def backward_rows(policy: CachePolicy) -> tuple[BackwardRow, ...]:
-    tables = WINDOW_TILES, KEY_GRADIENT_TILES, QUERY_GRADIENT_TILES
+def backward_rows(policy: CachePolicy, measured: Measured = NOTHING) -> tuple[BackwardRow, ...]:
+    tables = {
+        "window": WINDOW_TILES,
+        "key_gradients": KEY_GRADIENT_TILES,
+        "query_gradients": QUERY_GRADIENT_TILES,
+    }
     return tuple(
         BackwardRow(
             f'("{target.name}", {size})',
-            *(tile_plan(table, policy, target, size) for table in tables),
+            *(
+                tile_plan(
+                    table, policy, target, size, chosen(policy, target, size, kernel, measured)
+                )
+                for kernel, table in tables.items()
+            ),
         )
         for target in (*TARGETS, INTERPRETER)
         for size in (2, 4)
     )
 
 
-def window_plan(policy: CachePolicy, target: Target, size: int) -> TilePlan:
-    return tile_plan(WINDOW_TILES, policy, target, size)
+def window_plan(
+    policy: CachePolicy, target: Target, size: int, choice: Choice | None = None
+) -> TilePlan:
+    return tile_plan(WINDOW_TILES, policy, target, size, choice)
 
 
 def tile_plan(
-    table: dict[str, dict[int, tuple[int, ...]]], policy: CachePolicy, target: Target, size: int
+    table: dict[str, dict[int, tuple[int, ...]]],
+    policy: CachePolicy,
+    target: Target,
+    size: int,
+    choice: Choice | None = None,
 ) -> TilePlan:
+    if choice is not None:
+        return TilePlan(*choice)
     rows, keys, warps, stages, edge_stages = fitted(table[target.name], policy)
     if size == 4 and target is not INTERPRETER:  # three-pass products hold each operand twice
         if table is WINDOW_TILES:
