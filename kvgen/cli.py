@@ -202,6 +202,22 @@ def build(paths: tuple[str, ...], name: str | None, output: Path | None, **asked
     console.finish(work_build.chosen(found, work_build.Build(output), **asked))
 
 
+@main.command()
+@in_paths
+@click.option("--device", default="cuda", show_default=True, help="The GPU, as torch names it.")
+@click.option("--policy", "only", metavar="NAME", help="Default: every policy of the files.")
+@click.option("--batch", "rows", type=click.IntRange(1), default=1, show_default=True)
+def tune(paths: tuple[str, ...], **asked: Any) -> NoReturn:
+    """Measure tile sizes on a GPU and keep the best.
+
+    Beside a policy file x.kv it writes x.tune.json, which belongs in version control: `kvgen
+    compile` takes what was measured instead of what it would plan, and `--emit plan` says so.
+    """
+    from kvgen import inputs, work_tune
+
+    console.finish(work_tune.tune(inputs.collect(paths, None), work_tune.Tune(**asked)))
+
+
 @main.command("list")
 @click.argument("topic", type=click.Choice(TOPICS))
 def list_command(topic: str) -> NoReturn:

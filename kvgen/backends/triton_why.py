@@ -17,12 +17,13 @@ BYTES = "as many bytes in flight as fit with 3 programs a multiprocessor"
 
 
 def decisions(plan: PolicyPlan) -> tuple[Decision, ...]:
-    """Of the policy's dtype, for every target."""
+    """Of the policy's dtype, for every target, and for the interpreter where that was measured."""
     measured = {(entry.kernel, entry.target): entry for entry in plan.tuned}
+    tried = any(target == tiles.INTERPRETER.name for _, target in measured)
     return tuple(
         _decision(plan.policy, kernel, target, measured.get((kernel, target.name)))
         for kernel in choices.kernels(plan.policy)
-        for target in tiles.TARGETS
+        for target in (*tiles.TARGETS, *([tiles.INTERPRETER] if tried else []))
     )
 
 

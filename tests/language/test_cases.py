@@ -18,6 +18,8 @@ from kvgen.report import render
 CASES = Path(__file__).parent / "cases"
 STEMS = sorted(path.stem for path in CASES.glob("KV*.kv") if not path.stem.endswith(".fixed"))
 
+OF_TABLES = {"KV911", "KV912"}  # of what `kvgen tune` wrote: tests/triton/test_tuned.py
+
 # The lists of the language's description, word for word, and the cases of each entry.
 REFUSED = {
     "no heads or dim": ("KV204", "KV205"),
@@ -142,7 +144,7 @@ def test_a_fix_mends_its_problem():
 
 
 def test_every_code_has_a_case():
-    assert {stem[:5] for stem in STEMS} == set(CODES)
+    assert {stem[:5] for stem in STEMS} | OF_TABLES == set(CODES)
 
 
 @pytest.mark.parametrize("listed", [REFUSED, WARNED], ids=["refused", "warned"])
@@ -164,7 +166,7 @@ def examples(page):
     return re.findall(r"```kv\n(.*?)```", page, re.DOTALL)
 
 
-@pytest.mark.parametrize("code", [code for code in CODES if code != "KV100"])
+@pytest.mark.parametrize("code", [code for code in CODES if code not in {"KV100", *OF_TABLES}])
 def test_a_page_of_a_code_fails_with_it_and_then_compiles(code):
     page = listing.page(code)
     bad, good = examples(page)
