@@ -236,7 +236,7 @@ def kernel(**numbers):
 UNUSED = {
     "other window": (
         table(meaning=LOCAL.replace("1024", "512")),
-        "5:7",
+        "6:7",
         f"the policy is now: {LOCAL}",
     ),
     "other templates": (table(codegen=0), "3:3", "measured with templates 0, these are 1"),
