@@ -1,5 +1,5 @@
 # Written by kvgen from gemma2.kv and yours to keep: kvgen claims no right to it. Edit gemma2.kv.
-# kvgen: gemma2.kv source 787d6e396025 body bf0039c51cca codegen 1
+# kvgen: gemma2.kv source 787d6e396025 body 616d60bcc987 codegen 1
 """Triton kernels of GlobalCache: append, decode, verify and windows over slots in the order of positions."""
 
 import triton
@@ -41,7 +41,7 @@ PLANS = {
     ),
     ("sm_100", 2): (
         DecodePlan(rows=64, keys=64, warps=4, stages=3, splits=19, split=128),
-        TilePlan(rows=128, keys=64, warps=8, stages=3, edge_stages=2),
+        TilePlan(rows=128, keys=64, warps=8, stages=3, edge_stages=1),
     ),
     ("sm_100", 4): (
         DecodePlan(rows=64, keys=32, warps=4, stages=3, splits=19, split=128),
@@ -299,10 +299,12 @@ def decode(
     a = tl.minimum(clean_low + split * span, clean_high)
     a_end = tl.minimum(a + span, clean_high)
     a_tiles = (a_end - a) // KEYS
+    run_keys = keys + a * KEY_DIM
+    run_values = values + a * VALUE_DIM
     for i in tl.range(0, a_tiles):
-        slot = a + i * KEYS + lane
-        k = tl.load(keys + slot[:, None] * KEY_DIM + d)
-        v = tl.load(values + slot[:, None] * VALUE_DIM + e)
+        slot = i * KEYS + lane
+        k = tl.load(run_keys + slot[:, None] * KEY_DIM + d)
+        v = tl.load(run_values + slot[:, None] * VALUE_DIM + e)
         m, total, acc = decode_tile(q, k, v, m, total, acc, SCALE, PRECISION)
 
     # the rest is gathered: edges of the columns, what is left of the run

@@ -1,5 +1,5 @@
 # Written by kvgen from gemma3n.kv and yours to keep: kvgen claims no right to it. Edit gemma3n.kv.
-# kvgen: gemma3n.kv source 2ba866454d30 body 139e5e60b05e codegen 1
+# kvgen: gemma3n.kv source 2ba866454d30 body 9576c9f27219 codegen 1
 """Triton kernels of GlobalCache: append, decode, verify and windows over slots in the order of positions."""
 
 import triton
@@ -296,10 +296,12 @@ def decode(
     a = tl.minimum(clean_low + split * span, clean_high)
     a_end = tl.minimum(a + span, clean_high)
     a_tiles = (a_end - a) // KEYS
+    run_keys = keys + a * KEY_DIM
+    run_values = values + a * VALUE_DIM
     for i in tl.range(0, a_tiles):
-        slot = a + i * KEYS + lane
-        k = tl.load(keys + slot[:, None] * KEY_DIM + d)
-        v = tl.load(values + slot[:, None] * VALUE_DIM + e)
+        slot = i * KEYS + lane
+        k = tl.load(run_keys + slot[:, None] * KEY_DIM + d)
+        v = tl.load(run_values + slot[:, None] * VALUE_DIM + e)
         m, total, acc = decode_tile(q, k, v, m, total, acc, SCALE, PRECISION)
 
     # the rest is gathered: edges of the columns, what is left of the run

@@ -1,5 +1,5 @@
 # Written by kvgen from gpt_oss.kv and yours to keep: kvgen claims no right to it. Edit gpt_oss.kv.
-# kvgen: gpt_oss.kv source 9acd408a8dc0 body d97fd4be6b7b codegen 1
+# kvgen: gpt_oss.kv source 9acd408a8dc0 body 055121c7c76c codegen 1
 """What the Triton kernels of all stored policies have in common: which kernel, which grid, which workspace."""
 
 from typing import Any, NamedTuple
@@ -245,12 +245,14 @@ class StoredKernels:
         key = "merge", width, dtype
         if key not in self._kernels:
             splits = self._plan(dtype)[0].splits
+            block = power_of_two(splits)
+            large = block * power_of_two(self.value_dim) > 8192  # 4 warps would spill
             self._kernels[key] = Kernel(
                 self.merge,
                 COLUMNS=width,
                 SPLITS=splits,
-                SPLITS_BLOCK=power_of_two(splits),
-                num_warps=4,
+                SPLITS_BLOCK=block,
+                num_warps=8 if large else 4,
             )
         return self._kernels[key]
 

@@ -1,5 +1,5 @@
 # Written by kvgen from gpt_oss.kv and yours to keep: kvgen claims no right to it. Edit gpt_oss.kv.
-# kvgen: gpt_oss.kv source 9acd408a8dc0 body 1578495bb3f3 codegen 1
+# kvgen: gpt_oss.kv source 9acd408a8dc0 body bdd6fead166c codegen 1
 """Triton kernels of SlidingCache: append, decode and verify straight from the ring, windows beside it."""
 
 import triton
@@ -498,6 +498,10 @@ def window(
         # together they see [low, newest], each of them sees [clean_low, oldest]
         low = first_seen(oldest)
         clean_low = first_seen(newest)
+        # a full tile of columns has no tile of keys that all of it sees: no clean loops then
+        ALL_EDGE: tl.constexpr = WINDOW < ROWS + KEYS - 1
+        if ALL_EDGE:
+            clean_low = newest + 1
         if HELD:
             # the ring: whole tiles that end where it wraps, then whole tiles from its first slot
             old_keys = keys + (row * KV_HEADS + head) * SLOTS * KEY_DIM
@@ -507,6 +511,9 @@ def window(
             wrap = tl.minimum(ring_clean + RING - ring_clean % RING, first)
             before = (wrap - ring_clean) // KEYS
             after = (first - wrap) // KEYS
+            if ALL_EDGE:
+                before = 0
+                after = 0
             a = wrap - before * KEYS
             b = wrap + after * KEYS
             a_slot = slot_of(a)
@@ -538,6 +545,8 @@ def window(
         flat_low = tl.maximum(low, base)
         flat_clean = tl.minimum(tl.maximum(clean_low, flat_low), newest + 1)
         tiles = tl.maximum(oldest + 1 - flat_clean, 0) // KEYS
+        if ALL_EDGE:
+            tiles = 0
         rest = flat_clean + tiles * KEYS
         left_tiles = tl.cdiv(tl.maximum(flat_clean - flat_low, 0), KEYS)
         edge_tiles = left_tiles + tl.cdiv(newest + 1 - rest, KEYS)

@@ -1,5 +1,5 @@
 # Written by kvgen from llama4.kv and yours to keep: kvgen claims no right to it. Edit llama4.kv.
-# kvgen: llama4.kv source fd738860da89 body 2e61441c3c27 codegen 1
+# kvgen: llama4.kv source fd738860da89 body 0707ccee6723 codegen 1
 """Triton kernels of ChunkedCache: append, decode and verify straight from the ring, windows beside it."""
 
 import triton
@@ -43,7 +43,7 @@ PLANS = {
     ),
     ("sm_100", 2): (
         DecodePlan(rows=64, keys=64, warps=4, stages=3, splits=33, split=256),
-        TilePlan(rows=128, keys=64, warps=8, stages=3, edge_stages=2),
+        TilePlan(rows=128, keys=64, warps=8, stages=3, edge_stages=1),
     ),
     ("sm_100", 4): (
         DecodePlan(rows=64, keys=32, warps=4, stages=3, splits=37, split=224),

@@ -1,5 +1,5 @@
 # Written by kvgen from mistral.kv and yours to keep: kvgen claims no right to it. Edit mistral.kv.
-# kvgen: mistral.kv source 0d21d37929f3 body c4b64d49ab9d codegen 1
+# kvgen: mistral.kv source 0d21d37929f3 body 9bf65c423d89 codegen 1
 """Triton kernels of SlidingCache: append, decode and verify straight from the ring, windows beside it."""
 
 import triton
@@ -43,7 +43,7 @@ PLANS = {
     ),
     ("sm_100", 2): (
         DecodePlan(rows=64, keys=64, warps=4, stages=3, splits=22, split=192),
-        TilePlan(rows=128, keys=64, warps=8, stages=3, edge_stages=2),
+        TilePlan(rows=128, keys=64, warps=8, stages=3, edge_stages=1),
     ),
     ("sm_100", 4): (
         DecodePlan(rows=64, keys=32, warps=4, stages=3, splits=26, split=160),

@@ -1,5 +1,5 @@
 # Written by kvgen from streaming.kv and yours to keep: kvgen claims no right to it. Edit streaming.kv.
-# kvgen: streaming.kv source e0ad27c66182 body 01ca87d1adb1 codegen 1
+# kvgen: streaming.kv source e0ad27c66182 body 7e778e72dacf codegen 1
 """Triton kernels of StreamingCache: append, decode and verify straight from the ring, windows beside it."""
 
 import triton
@@ -44,7 +44,7 @@ PLANS = {
     ),
     ("sm_100", 2): (
         DecodePlan(rows=64, keys=64, warps=4, stages=3, splits=8, split=256),
-        TilePlan(rows=128, keys=64, warps=8, stages=3, edge_stages=2),
+        TilePlan(rows=128, keys=64, warps=8, stages=3, edge_stages=1),
     ),
     ("sm_100", 4): (
         DecodePlan(rows=64, keys=32, warps=4, stages=3, splits=10, split=224),
@@ -292,10 +292,12 @@ def decode(
     a = tl.minimum(split * SPLIT + SINKS, used)
     a_end = tl.minimum(a + SPLIT, used)
     a_tiles = (a_end - a) // KEYS
+    run_keys = keys + a * KEY_DIM
+    run_values = values + a * VALUE_DIM
     for i in tl.range(0, a_tiles):
-        slot = a + i * KEYS + lane
-        k = tl.load(keys + slot[:, None] * KEY_DIM + d)
-        v = tl.load(values + slot[:, None] * VALUE_DIM + e)
+        slot = i * KEYS + lane
+        k = tl.load(run_keys + slot[:, None] * KEY_DIM + d)
+        v = tl.load(run_values + slot[:, None] * VALUE_DIM + e)
         m, total, acc = decode_tile(q, k, v, m, total, acc, SCALE, PRECISION)
 
     # the rest is gathered: sinks, what is left of the run

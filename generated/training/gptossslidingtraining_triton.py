@@ -1,5 +1,5 @@
 # Written by kvgen from training.kv and yours to keep: kvgen claims no right to it. Edit training.kv.
-# kvgen: training.kv source 08947af253aa body 9b3748cb36ae codegen 1
+# kvgen: training.kv source 08947af253aa body 5a26fbe6c209 codegen 1
 """Triton kernels of GptOssSlidingTrainingCache: attention and its gradients, for training and scoring."""
 
 import triton
@@ -208,12 +208,18 @@ def window(
         # together they see [low, newest], each of them sees [clean_low, oldest]
         low = first_seen(oldest)
         clean_low = first_seen(newest)
+        # a full tile of columns has no tile of keys that all of it sees: no clean loops then
+        ALL_EDGE: tl.constexpr = WINDOW < ROWS + KEYS - 1
+        if ALL_EDGE:
+            clean_low = newest + 1
         flat_keys = keys + (row * KV_HEADS + head) * columns * KEY_DIM
         flat_values = values + (row * KV_HEADS + head) * columns * VALUE_DIM
         base = 0
         flat_low = tl.maximum(low, base)
         flat_clean = tl.minimum(tl.maximum(clean_low, flat_low), newest + 1)
         tiles = tl.maximum(oldest + 1 - flat_clean, 0) // KEYS
+        if ALL_EDGE:
+            tiles = 0
         rest = flat_clean + tiles * KEYS
         left_tiles = tl.cdiv(tl.maximum(flat_clean - flat_low, 0), KEYS)
         edge_tiles = left_tiles + tl.cdiv(newest + 1 - rest, KEYS)

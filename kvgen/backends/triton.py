@@ -12,6 +12,7 @@ from kvgen.backends import File
 from kvgen.backends.triton_tiles import (
     BackwardRow,
     PlanRow,
+    all_edge,
     backward_rows,
     block,
     limits,
@@ -55,6 +56,7 @@ class TritonPlan:
     verify: bool
     windowed: bool
     chunked: bool
+    short: bool
     sinks: bool
     softcap: bool
     sink_logits: bool
@@ -99,6 +101,7 @@ def plan(policy: CachePolicy, stem: str, tuned: Table = ()) -> TritonPlan:
         verify=not ring or slack > 0,
         windowed=window is not None,
         chunked=chunk is not None,
+        short=all_edge(policy),
         sinks=sinks > 0,
         softcap=policy.scores.softcap is not None,
         sink_logits=policy.scores.sink_logits,
@@ -176,8 +179,10 @@ def words(plan: TritonPlan) -> dict[str, object]:
         "kept": "(p < SINKS) | (p >= end - RING)" if plan.sinks else "p >= end - RING",
         "window_sources": window_sources(plan),
         "sink_tokens": sink_tokens(plan),
+        "reach": reach_of(plan),
         "used": used(plan),
         "rest": rest(plan),
+        "run": "" if plan.wraps else "run_",
         "slot_of": slot_of(plan),
         "high_of_last": high_of(plan, "low + KEYS - 1"),
         "high_of_first": high_of(plan, "low"),
@@ -193,6 +198,14 @@ def window_sources(plan: TritonPlan) -> str:
 
 def sink_tokens(plan: TritonPlan) -> int:
     return next((int(constant.value) for constant in plan.constants if constant.name == "SINKS"), 0)
+
+
+def reach_of(plan: TritonPlan) -> str:
+    """The constant that says how many positions a query sees at most, sinks aside; "" without a limit."""
+    named = {constant.name: int(constant.value) for constant in plan.constants}
+    return min(
+        (name for name in ("WINDOW", "CHUNK") if name in named), key=named.__getitem__, default=""
+    )
 
 
 def low_of(plan: TritonPlan, query: str) -> str:

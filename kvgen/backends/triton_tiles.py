@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kvgen import model
+from kvgen.backends.triton_targets import INTERPRETER, TARGETS, Target
 from kvgen.ir import CachePolicy, Fixed, Ring
 
 FARTHEST = 1 << 30  # kernels count positions in 32 bits: a longer window sees everything
@@ -52,32 +53,6 @@ class TilePlan:
             f" stages={self.stages}, edge_stages={self.edge_stages})"
         )
 
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A GPU family, as far as plans differ: shared memory a program, and a chip's multiprocessors and bandwidth."""
-
-    name: str
-    shared_bytes: int
-    multiprocessors: int
-    terabytes_per_second: float
-
-    @property
-    def amd(self) -> bool:
-        return self.name.startswith("gfx")
-
-
-TARGETS = (
-    Target("sm_80", 163 << 10, 108, 2.04),  # A100 80 GB
-    Target("sm_90", 227 << 10, 132, 3.35),  # H100 SXM
-    Target("sm_100", 227 << 10, 148, 8.0),  # B200
-    Target("sm_120", 99 << 10, 170, 1.79),  # RTX 5090; the tiles also fit sm_86 and sm_89
-    Target("gfx942", 64 << 10, 304, 5.3),  # MI300X
-    Target("gfx950", 160 << 10, 256, 8.0),  # MI355X
-)
-INTERPRETER = Target(
-    "interpreter", 1 << 30, 4, 0.0
-)  # small tiles, a few splits: each way through a kernel is short
 
 # By target and largest head dim: (rows, keys, warps, stages) of a decode step on two-byte elements. Bytes in flight decide,
 # as long as three programs fit a multiprocessor; AMD has no asynchronous copies worth a third buffer. More than `rows` heads
@@ -129,6 +104,10 @@ QUERY_GRADIENT_TILES = {
 
 Measured = Mapping[tuple[str, str], tuple[int, ...]]  # choices, by kernel and target
 NOTHING: Measured = {}
+
+# Of so many tiles the masked ones are few, and loading ahead in their loop pays less than it costs the compiler: on sm_100,
+# 3 s of 8 a kernel.
+LONG_TILES = 12
 
 LEAST_SPLIT_KEYS = 128  # a shorter split spends more on its start and its part than on keys
 MOST_SPLITS = 64  # what `merge` joins at once
@@ -259,6 +238,21 @@ def backward_rows(policy: CachePolicy, measured: Measured = NOTHING) -> tuple[Ba
     )
 
 
+def reach(policy: CachePolicy) -> int:
+    """Positions that a query sees at most, sinks aside."""
+    return min((n for n in limits(policy)[:2] if n is not None), default=FARTHEST)
+
+
+def all_edge(policy: CachePolicy) -> bool:
+    """Whether a window or chunk is so short that, with some target's tiles, no tile of keys is seen by a whole tile of
+    columns.
+    """
+    plans = (
+        window_plan(policy, target, size) for target in (*TARGETS, INTERPRETER) for size in (2, 4)
+    )
+    return any(reach(policy) < plan.rows + plan.keys - 1 for plan in plans)
+
+
 def window_plan(
     policy: CachePolicy, target: Target, size: int, choice: Choice | None = None
 ) -> TilePlan:
@@ -279,6 +273,8 @@ def tile_plan(
         if table is WINDOW_TILES:
             return TilePlan(*fitted(F32_WINDOW_TILES, policy))
         rows, keys, stages = max(16, rows // 2), max(16, keys // 2), 1
+    if target.name == "sm_100" and table is WINDOW_TILES and reach(policy) >= LONG_TILES * keys:
+        edge_stages = 1
     return TilePlan(rows, keys, warps, stages, edge_stages)
 
 

@@ -66,7 +66,7 @@ class Rig:
         slots = model.capacity(self.policy) or SLOTS
         self.keys = torch.full((rows, heads.kv, slots, heads.key_dim), math.nan, dtype=dtype)
         self.values = torch.full((rows, heads.kv, slots, heads.value_dim), math.nan, dtype=dtype)
-        self.storage = SimpleNamespace(keys=self.keys, values=self.values, held=list)
+        self.storage = SimpleNamespace(keys=self.keys, values=self.values, held=list, shared=False)
         self.random = torch.Generator().manual_seed(seed)
         self.stored = [
             [torch.zeros(heads.kv, 0, dim, dtype=dtype) for dim in self._dims] for _ in range(rows)
