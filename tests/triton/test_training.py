@@ -10,6 +10,8 @@ from kvgen import model
 from tests.contract.harness import policy_of
 from tests.triton.rig import emitted
 
+TILE = 32  # rows and keys a step under the interpreter
+
 CASES = {
     "full": "heads query 4 kv 2 dim 16",
     "window": "heads query 3 kv 1 dim 32 window 20",
@@ -111,6 +113,23 @@ def close(found, want, tolerance):
 @pytest.mark.parametrize("clauses", CASES.values(), ids=CASES.keys())
 def test_gradients(clauses):
     check(Training(clauses, 90, [90]), 2e-5)
+
+
+@pytest.mark.parametrize("ratio", [1, 3, 5, 6, 7, 8, 9, 12, 16])
+def test_gradients_of_any_ratio_of_heads(ratio):
+    check(Training(f"heads query {ratio} kv 1 dim 16 window 20", 24, [24]), 2e-5)
+
+
+@pytest.mark.parametrize("dims", ["64", "96", "128", "256", "key 64 value 16"])
+def test_gradients_of_any_dim(dims):
+    check(Training(f"heads query 2 kv 1 dim {dims} window 20 sinks 2", 40, [40]), 2e-5)
+
+
+@pytest.mark.parametrize("window", [1, TILE - 1, TILE, TILE + 1])
+def test_gradients_of_windows_around_tile_edges(window):
+    check(
+        Training(f"heads query 1 kv 1 dim 16 window {window}", 2 * TILE + 1, [2 * TILE + 1]), 2e-5
+    )
 
 
 def test_gradients_of_ragged_rows():

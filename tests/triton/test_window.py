@@ -40,11 +40,20 @@ def test_windows_around_tile_edges(window):
         rig.commit(read)
 
 
-@pytest.mark.parametrize("dims", ["80", "128", "256", "key 24 value 80"])
+@pytest.mark.parametrize(
+    "dims", ["16", "64", "80", "96", "128", "256", "key 24 value 80", "key 64 value 16"]
+)
 def test_any_dim(dims):
     rig = Rig(f"heads query 2 kv 1 dim {dims} window 40 sinks 2 storage ring", dtype=torch.float16)
     rig.fill(60)
     rig.check(rig.append(40))
+
+
+@pytest.mark.parametrize("ratio", [1, 3, 5, 6, 7, 8, 9, 12, 16])
+def test_any_ratio_of_heads(ratio):
+    rig = Rig(f"heads query {2 * ratio} kv 2 dim 16 window 20 storage ring")
+    rig.fill(30)
+    rig.check(rig.append(18))
 
 
 def test_ragged_rows_and_padding():
