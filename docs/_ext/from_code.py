@@ -61,8 +61,8 @@ def _forms(forms: tuple[str, ...]) -> str:
 
 
 def _lowered(page: str, levels: int) -> str:
-    """A page as a section of another."""
-    return re.sub(r"^(#+ )", "#" * levels + r"\1", page, flags=re.MULTILINE)
+    """A page, whose one heading is its first line, as a section of another."""
+    return "#" * levels + page
 
 
 def insert(_app: Any, page: str, source: list[str]) -> None:

@@ -88,3 +88,8 @@ def test_emitted_methods_are_there(site):
         "sync",
     ):
         assert method in words, method
+
+
+def test_comments_of_examples_are_left_alone(site):
+    assert "# café" in page(site, "reference/codes.html").words
+    assert "## café" not in page(site, "reference/codes.html").words
