@@ -16,6 +16,7 @@ COLOURS = (
     "#F0E442",
     "#777777",
 )  # Okabe and Ito's
+DASHES = ("", ' stroke-dasharray="7 4"', ' stroke-dasharray="2 4"')
 
 STYLE = """<style>
 text { font: 13px sans-serif; fill: #222; } line, path { stroke-width: 1; } .grid { stroke: #ccc; }
@@ -26,7 +27,7 @@ text { font: 13px sans-serif; fill: #222; } line, path { stroke-width: 1; } .gri
 def lines_svg(
     series: dict[str, list[tuple[float, float]]], title: str, across: str, up: str
 ) -> str:
-    """A line for each series of (x, y), all above 0."""
+    """A line for each series of (x, y), all above 0. Of a name `whose, what` the first part chooses the dashes, the last the colour."""
     points = [point for line in series.values() for point in line]
     x_axis = Axis(min(x for x, _ in points), max(x for x, _ in points), LEFT, WIDTH - RIGHT)
     y_axis = Axis(min(y for _, y in points), max(y for _, y in points), HEIGHT - BOTTOM, TOP)
@@ -48,8 +49,12 @@ def lines_svg(
         label((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 15, across, "middle"),
         label(LEFT, TOP - 6, up, "start"),
     ]
-    for index, (name, line) in enumerate(sorted(series.items(), key=lambda item: -item[1][-1][1])):
-        parts += drawn(name, line, index, x_axis, y_axis)
+    ordered = sorted(series.items(), key=lambda item: -item[1][-1][1])
+    whose, what = ([name.split(", ")[part] for name in series] for part in (0, -1))
+    for index, (name, line) in enumerate(ordered):
+        colour = COLOURS[list(dict.fromkeys(what)).index(name.split(", ")[-1]) % len(COLOURS)]
+        dashes = DASHES[list(dict.fromkeys(whose)).index(name.split(", ")[0]) % len(DASHES)]
+        parts += drawn(name, line, index, x_axis, y_axis, f'stroke="{colour}"{dashes}')
     body = "\n".join(parts)
     return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}">\n{STYLE}\n{body}\n</svg>\n'
 
@@ -69,17 +74,13 @@ class Axis:
 
 
 def drawn(
-    name: str, line: list[tuple[float, float]], index: int, x_axis: Axis, y_axis: Axis
+    name: str, line: list[tuple[float, float]], index: int, x_axis: Axis, y_axis: Axis, stroke: str
 ) -> list[str]:
-    colour, dashes = (
-        COLOURS[index % len(COLOURS)],
-        "" if name.startswith("kvgen") else ' stroke-dasharray="6 4"',
-    )
     path = " ".join(f"{x_axis.at(x)},{y_axis.at(y)}" for x, y in line)
     y = TOP + 22 * index
     return [
-        f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"{dashes}/>',
-        f'<line x1="{WIDTH - RIGHT + 15}" y1="{y}" x2="{WIDTH - RIGHT + 45}" y2="{y}" stroke="{colour}" stroke-width="2"{dashes}/>',
+        f'<polyline points="{path}" fill="none" {stroke} stroke-width="2"/>',
+        f'<line x1="{WIDTH - RIGHT + 15}" y1="{y}" x2="{WIDTH - RIGHT + 45}" y2="{y}" {stroke} stroke-width="2"/>',
         label(WIDTH - RIGHT + 52, y + 4, name, "start"),
     ]
 

@@ -1,12 +1,12 @@
 // Written by kvgen from gemma3.kv and yours to keep: kvgen claims no right to it. Edit gemma3.kv.
-// kvgen: gemma3.kv source 9c5354bdbcbb body dcb12462704e codegen 1
+// kvgen: gemma3.kv source 9c5354bdbcbb body f002d2ad4e02 codegen 1
 // A few queries of one kv head: decoding, and short verify windows.
 //
 // Keys stay as they lie. A vector holds kQuads queries, a quad of lanes each; four dwords of a key, repeated in every quad,
 // meet four dwords of each query, and four keys' sums fold into one vector of scores: lane 4 * query + key.
 #pragma once
 
-#include "_cpu_softmax.h"
+#include "_cpu_sums.h"
 
 #include <algorithm>
 #include <array>
@@ -17,26 +17,6 @@
 
 namespace kv {
 
-constexpr int kTile = 64;          // keys whose scores are held at once
-constexpr int kPrefetchKeys = 64;  // how far ahead memory is asked for
-
-/// Numbers are computed with as they are stored, two bfloat16 a dword; others are first widened to float, a tile at a time.
-template <class Policy>
-struct DecodeNumbers {
-  using Element = typename Policy::Element;
-  static constexpr int kKeyDim = Policy::kKeyDim, kValueDim = Policy::kValueDim;
-  static constexpr bool kPairs = std::is_same_v<Element, BFloat16> && kKeyDim % 8 == 0 && kValueDim % (2 * kLanes) == 0;
-  static constexpr bool kAsStored =
-      kPairs || (std::is_same_v<Element, float> && kKeyDim % 4 == 0 && kValueDim % kLanes == 0);
-  static constexpr bool kDots = kPairs && kHasDot;
-  static constexpr int kPerDword = kPairs ? 2 : 1;
-  static constexpr int kKeyWidth = kAsStored ? kKeyDim : round_up(kKeyDim, 4);
-  static constexpr int kValueWidth = kAsStored ? kValueDim : round_up(kValueDim, kLanes);
-  static constexpr int kWideFloats = kAsStored ? 1 : kTile * std::max(kKeyWidth, kValueWidth);
-
-  using Number = std::conditional_t<kPairs, BFloat16, float>;
-};
-
 template <class Policy, int Queries>
 class Decode : DecodeNumbers<Policy> {
   using Numbers = DecodeNumbers<Policy>;
@@ -46,7 +26,7 @@ class Decode : DecodeNumbers<Policy> {
   static constexpr int kGroup = kGroupOf<Policy>;
 
  public:
-  static constexpr int kVectors = (Queries + kQuads - 1) / kQuads;  // of queries
+  static constexpr int kVectors = ValueSums<Policy, Queries>::kVectors;
   static constexpr int kSteps = kKeyWidth / (4 * kPerDword);        // quads of dwords in a key
 
   /// Sets `count` queries, the first at position `first`: token by token, the kGroup heads of each.
@@ -64,7 +44,7 @@ class Decode : DecodeNumbers<Policy> {
       maximum_[v] = splat(kNoMaximum);
       total_[v] = Vec{};
     }
-    std::memset(sum_, 0, sizeof sum_);
+    sums_.clear();
   }
 
   KV_NOINLINE void attend(const Span<Policy>& span, const Scaling<Policy>& scaling, float* wide) {
@@ -77,7 +57,7 @@ class Decode : DecodeNumbers<Policy> {
     }
   }
 
-  const float* sum(int query) const { return sum_[query]; }
+  const float* sum(int query) const { return sums_.of(query); }
   float maximum(int query) const { return maximum_[query / kQuads][query % kQuads * 4]; }
   float total(int query) const { return quad_sum(total_[query / kQuads])[query % kQuads * 4]; }
 
@@ -132,10 +112,10 @@ class Decode : DecodeNumbers<Policy> {
 
   KV_INLINE uint32_t* lane_of(int step, int vector, int form) { return query_[step][vector][form]; }
 
-  static KV_INLINE Vec multiply_add(Bits key, const uint32_t (*query)[kLanes], Vec sum) {
-    if constexpr (kDots) return dot_pairs(key, load<Bits>(query[0]), sum);
-    if constexpr (kPairs) return odd(key) * load(query[1]) + (even(key) * load(query[0]) + sum);
-    return bit_cast<Vec>(key) * load(query[0]) + sum;
+  static KV_INLINE Vec multiply_add(Bits key, const Bits* query, Vec sum) {
+    if constexpr (kDots) return dot_pairs(key, query[0], sum);
+    if constexpr (kPairs) return odd(key) * bit_cast<Vec>(query[1]) + (even(key) * bit_cast<Vec>(query[0]) + sum);
+    return bit_cast<Vec>(key) * bit_cast<Vec>(query[0]) + sum;
   }
 
   /// Scores of kKeys keys with the query vectors [Start, Start + kPass).
@@ -144,14 +124,18 @@ class Decode : DecodeNumbers<Policy> {
     Vec sums[kPass][kKeys] = {};
     constexpr int kLine = kSteps % 4 == 0 ? 4 : kSteps % 2 == 0 ? 2 : 1;  // steps between prefetches: a cache line, if it fits
     for (int line = 0; line < kSteps; line += kLine) {
-      if constexpr (Ahead)
-        for (int k = 0; k < kKeys; ++k) prefetch(keys[k] + line * 4 * kPerDword + kPrefetchKeys * kKeyWidth);
+      if constexpr (Ahead)  // line by line in order of their addresses: that sets off the processor's own prefetching
+        for (int k = 0; k < kKeys; ++k) prefetch(keys[0] + kPrefetchKeys * kKeyWidth + (line * kKeys + k * kLine) * 4 * kPerDword);
       KV_UNROLL(4)
-      for (int step = line; step < line + kLine; ++step)
+      for (int step = line; step < line + kLine; ++step) {
+        Bits queries[kPass][kForms];
+        for (int v = 0; v < kPass; ++v)
+          for (int form = 0; form < kForms; ++form) queries[v][form] = keep(load<Bits>(query_[step][start + v][form]));
         for (int k = 0; k < kKeys; ++k) {
           const Bits key = load_quads(keys[k] + step * 4 * kPerDword);
-          for (int v = 0; v < kPass; ++v) sums[v][k] = multiply_add(key, query_[step][start + v], sums[v][k]);
+          for (int v = 0; v < kPass; ++v) sums[v][k] = multiply_add(key, queries[v], sums[v][k]);
         }
+      }
     }
     for (int k = 0; k < kKeys; k += 4)
       for (int v = 0; v < kPass; ++v) scores[k / 4][start + v] = sum_quads(sums[v] + k);
@@ -174,7 +158,7 @@ class Decode : DecodeNumbers<Policy> {
     if (Edge && (count % 4 != 0 || !all_see(tile))) hide(tile, groups, scores);
     weigh(groups, scores);
     const Number* values = as_numbers<kValueDim, kValueWidth>(tile.values, count, wide);
-    add_values<Edge>(values, count, scores);
+    sums_.template add<Edge>(values, count, scores);
   }
 
   /// Scores of keys that a query does not see, and of lanes past the tile, become -infinity.
@@ -203,115 +187,13 @@ class Decode : DecodeNumbers<Policy> {
         const Vec shrink = exp2(before - now);
         total_[v] *= shrink;
         maximum_[v] = now;
-        for (int q = v * kQuads; q < std::min(Queries, (v + 1) * kQuads); ++q)
-          for (int d = 0; d < kValueWidth; d += kLanes)
-            store(sum_[q] + d, load(sum_[q] + d) * splat(shrink[q % kQuads * 4]));
+        for (int q = v * kQuads; q < std::min(Queries, (v + 1) * kQuads); ++q) sums_.multiply(q, shrink[q % kQuads * 4]);
       }
       for (int i = 0; i < groups; ++i) {
         scores[i][v] = exp2(scores[i][v] - now);
         total_[v] += scores[i][v];
       }
     }
-  }
-
-  // Values: a block of query rows and value vectors is summed over the whole tile in registers.
-  static constexpr int kAllVectors = kValueWidth / kLanes;
-  static constexpr int kRows = Queries <= 4 ? Queries : kManyRegisters ? 8 : 4;
-  static constexpr int kWanted = kManyRegisters ? (kRows > 4 ? 2 : kRows > 2 ? 4 : 8) : (kRows > 2 ? 2 : kRows > 1 ? 4 : 8);
-  static constexpr int kColumns = kAllVectors % kWanted == 0 ? kWanted : kAllVectors % 4 == 0 && kWanted > 4 ? 4
-                                  : kAllVectors % 2 == 0 ? 2 : 1;
-
-  static constexpr int kLineColumns = std::max(1, 64 / (kLanes * int{sizeof(Number)}));  // vectors in a cache line
-
-  template <bool Edge>
-  KV_INLINE void add_values(const Number* values, int count, const Vec (*weights)[kVectors]) {
-    alignas(64) uint32_t paired[kDots ? kScores / 2 : 1][kVectors][kLanes];
-    if constexpr (kDots) pair_weights<Edge>(count, weights, paired);
-    for (int row = 0; row < Queries; row += kRows)
-      for (int column = 0; column < kAllVectors; column += kColumns) {
-        if constexpr (kDots)
-          add_pairs<Edge>(values + column * kLanes, count, paired, row, column);
-        else if (row == 0 && column % kLineColumns == 0)
-          add_singles<true>(values + column * kLanes, count, weights, row, column);
-        else
-          add_singles<false>(values + column * kLanes, count, weights, row, column);
-      }
-  }
-
-  /// A block of sums, while it is in registers; rows past the last query repeat it and are not stored.
-  struct Sums {
-    Vec at[kRows][kColumns];
-
-    KV_INLINE void load_from(const float (*sum)[kValueWidth], int row, int column) {
-      for (int r = 0; r < kRows; ++r)
-        for (int c = 0; c < kColumns; ++c) at[r][c] = load(sum[std::min(row + r, Queries - 1)] + (column + c) * kLanes);
-    }
-    KV_INLINE void store_to(float (*sum)[kValueWidth], int row, int column) const {
-      for (int r = 0; r < kRows && row + r < Queries; ++r)
-        for (int c = 0; c < kColumns; ++c) store(sum[row + r] + (column + c) * kLanes, at[r][c]);
-    }
-  };
-
-  template <bool Ahead>
-  KV_NOINLINE void add_singles(const Number* values, int count, const Vec (*weights)[kVectors], int row, int column) {
-    Sums sums;
-    sums.load_from(sum_, row, column);
-    const float* weight = reinterpret_cast<const float*>(weights);
-    for (int key = 0; key < count; ++key, values += kValueWidth) {
-      if constexpr (kAsStored && Ahead)
-        for (int c = 0; c < kColumns; c += kLineColumns) prefetch(values + kPrefetchKeys * kValueWidth + c * kLanes);
-      Vec value[kColumns];
-      if constexpr (kPairs) {
-        for (int c = 0; c < kColumns; c += 2) {
-          const Bits pairs = load<Bits>(values + c * kLanes);
-          value[c] = even(pairs);
-          value[c + 1] = odd(pairs);
-        }
-      } else {
-        for (int c = 0; c < kColumns; ++c) value[c] = load(values + c * kLanes);
-      }
-      const float* of_key = weight + key / 4 * kVectors * kLanes + key % 4;
-      for (int r = 0; r < kRows; ++r) {
-        const int query = std::min(row + r, Queries - 1);
-        const Vec w = splat(of_key[query / kQuads * kLanes + query % kQuads * 4]);
-        for (int c = 0; c < kColumns; ++c) sums.at[r][c] += value[c] * w;
-      }
-    }
-    sums.store_to(sum_, row, column);
-  }
-
-  // Two keys at once: key k of a group of eight meets key k + 4, whose weights lie in the same lane of the next vector.
-  template <bool Edge>
-  static KV_INLINE void pair_weights(int count, const Vec (*weights)[kVectors], uint32_t (*paired)[kVectors][kLanes]) {
-    const int groups = (count + 3) / 4;
-    for (int i = 0; i < groups; i += 2)
-      for (int v = 0; v < kVectors; ++v)
-        store(paired[i / 2][v], to_pairs(weights[i][v], !Edge || i + 1 < groups ? weights[i + 1][v] : Vec{}));
-  }
-
-  template <bool Edge>
-  KV_NOINLINE void add_pairs(const Number* values, int count, const uint32_t (*paired)[kVectors][kLanes], int row, int column) {
-    Sums sums;
-    sums.load_from(sum_, row, column);
-    for (int base = 0; base < count; base += 8)
-      for (int k = 0; k < 4; ++k) {
-        if (Edge && base + k >= count) break;
-        const Number* low = values + (base + k) * kValueWidth;
-        const Number* high = Edge && base + k + 4 >= count ? low : low + 4 * kValueWidth;  // then its weight is 0
-        for (int c = 0; c < kColumns; c += 2) {
-          prefetch(low + kPrefetchKeys * kValueWidth + c * kLanes);
-          prefetch(high + kPrefetchKeys * kValueWidth + c * kLanes);
-          const Bits a = load<Bits>(low + c * kLanes), b = load<Bits>(high + c * kLanes);
-          const Bits evens = (a & splat(0xffffu)) | (b << 16), odds = (a >> 16) | (b & splat(0xffff0000u));
-          for (int r = 0; r < kRows; ++r) {
-            const int query = std::min(row + r, Queries - 1);
-            const Bits w = splat(paired[base / 8][query / kQuads][query % kQuads * 4 + k]);
-            sums.at[r][c] = dot_pairs(evens, w, sums.at[r][c]);
-            sums.at[r][c + 1] = dot_pairs(odds, w, sums.at[r][c + 1]);
-          }
-        }
-      }
-    sums.store_to(sum_, row, column);
   }
 
   /// `count` rows of a plane as they are computed with.
@@ -326,7 +208,7 @@ class Decode : DecodeNumbers<Policy> {
   }
 
   alignas(64) uint32_t query_[kSteps][kVectors][kForms][kLanes];
-  alignas(64) float sum_[Queries][kValueWidth];
+  ValueSums<Policy, Queries> sums_;
   Vec maximum_[kVectors], total_[kVectors];
   int64_t position_[kVectors][kQuads];
   int64_t first_, last_;  // positions of the queries

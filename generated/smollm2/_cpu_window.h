@@ -1,5 +1,5 @@
 // Written by kvgen from smollm2.kv and yours to keep: kvgen claims no right to it. Edit smollm2.kv.
-// kvgen: smollm2.kv source 4545e14289df body f1eec5265aae codegen 1
+// kvgen: smollm2.kv source 4545e14289df body 06446ef0655e codegen 1
 // Many queries of one kv head: prefill, chunks, and verify windows of more queries than a few vectors hold
 //
 // kBlock queries lie across the lanes, keys go down: a key's number, in all lanes, meets that number of every query. Keys and
@@ -128,7 +128,7 @@ struct Window {
     KV_UNROLL(4)
     for (int step = 0; step < kKeySteps; ++step) {
       Bits queries[kBlockVectors];
-      for (int v = 0; v < kBlockVectors; ++v) queries[v] = load<Bits>(block.queries[step] + v * kLanes);
+      for (int v = 0; v < kBlockVectors; ++v) queries[v] = keep(load<Bits>(block.queries[step] + v * kLanes));
       for (int k = 0; k < Keys; ++k) {
         const uint32_t number = dword(keys + k * kKeyDim, step);
         for (int v = 0; v < kBlockVectors; ++v) sums[k][v] = multiply_add_dword(sums[k][v], queries[v], number);
@@ -205,7 +205,7 @@ struct Window {
       KV_UNROLL(2)
       for (int k = 0; k < count; k += kStep) {
         Bits numbers[Columns];
-        for (int c = 0; c < Columns; ++c) numbers[c] = load<Bits>(value + c * kLanes * kStep);
+        for (int c = 0; c < Columns; ++c) numbers[c] = keep(load<Bits>(value + c * kLanes * kStep));
         for (int r = 0; r < kRowsAtOnce; ++r) {
           const uint32_t w = kDots ? weight[r] : dword(single, r);
           for (int c = 0; c < Columns; ++c) sums[r][c] = multiply_add_dword(sums[r][c], numbers[c], w);

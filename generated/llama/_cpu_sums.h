@@ -1,0 +1,167 @@
+// Written by kvgen from llama.kv and yours to keep: kvgen claims no right to it. Edit llama.kv.
+// kvgen: llama.kv source 8972495ac203 body 070ae42aa2dd codegen 1
+// Sums of values for a few queries of one kv head: a block of queries and value vectors, over a whole tile, in registers.
+#pragma once
+
+#include "_cpu_softmax.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+namespace kv {
+
+constexpr int kTile = 64;           // keys whose scores are held at once
+constexpr int kPrefetchKeys = 128;  // how far ahead memory is asked for
+
+/// Numbers are computed with as they are stored, two bfloat16 a dword; others are first widened to float, a tile at a time.
+template <class Policy>
+struct DecodeNumbers {
+  using Element = typename Policy::Element;
+  static constexpr int kKeyDim = Policy::kKeyDim, kValueDim = Policy::kValueDim;
+  static constexpr bool kPairs = std::is_same_v<Element, BFloat16> && kKeyDim % 8 == 0 && kValueDim % (2 * kLanes) == 0;
+  static constexpr bool kAsStored =
+      kPairs || (std::is_same_v<Element, float> && kKeyDim % 4 == 0 && kValueDim % kLanes == 0);
+  static constexpr bool kDots = kPairs && kHasDot;
+  static constexpr int kPerDword = kPairs ? 2 : 1;
+  static constexpr int kKeyWidth = kAsStored ? kKeyDim : round_up(kKeyDim, 4);
+  static constexpr int kValueWidth = kAsStored ? kValueDim : round_up(kValueDim, kLanes);
+  static constexpr int kWideFloats = kAsStored ? 1 : kTile * std::max(kKeyWidth, kValueWidth);
+
+  using Number = std::conditional_t<kPairs, BFloat16, float>;
+};
+
+/// What the queries of one `Decode` have summed. Weights: lane 4 * query + key of a vector, kVectors for every four keys.
+template <class Policy, int Queries>
+class ValueSums : DecodeNumbers<Policy> {
+  using Numbers = DecodeNumbers<Policy>;
+  using typename Numbers::Number;
+  using Numbers::kPairs, Numbers::kAsStored, Numbers::kDots, Numbers::kValueWidth;
+
+ public:
+  static constexpr int kVectors = (Queries + kQuads - 1) / kQuads;  // of queries
+
+  KV_INLINE void clear() { std::memset(sum_, 0, sizeof sum_); }
+  const float* of(int query) const { return sum_[query]; }
+
+  KV_INLINE void multiply(int query, float factor) {
+    for (int d = 0; d < kValueWidth; d += kLanes) store(sum_[query] + d, load(sum_[query] + d) * splat(factor));
+  }
+
+  template <bool Edge>
+  KV_INLINE void add(const Number* values, int count, const Vec (*weights)[kVectors]) {
+    alignas(64) uint32_t paired[kDots ? kTile / 4 / 2 : 1][kVectors][kLanes];
+    if constexpr (kDots) pair_weights<Edge>(count, weights, paired);
+    for (int row = 0; row < Queries; row += kRows)
+      for (int column = 0; column < kAllVectors; column += kColumns) {
+        const Number* from = values + column * kLanes;
+        if constexpr (kDots)
+          add_pairs<Edge>(from, count, paired, row, column);
+        else if (row == 0 && column % kLineColumns == 0)
+          add_singles<Edge, true>(from, values + kPrefetchKeys * kValueWidth, count, weights, row, column);
+        else
+          add_singles<Edge, false>(from, values, count, weights, row, column);
+      }
+  }
+
+ private:
+  static constexpr int kAllVectors = kValueWidth / kLanes;
+  static constexpr int kRows = Queries <= 4 ? Queries : kManyRegisters ? 8 : 4;
+  static constexpr int kWanted = kManyRegisters ? (kRows > 4 ? 2 : kRows > 2 ? 4 : 8) : (kRows > 2 ? 2 : kRows > 1 ? 4 : 8);
+  static constexpr int kColumns = kAllVectors % kWanted == 0 ? kWanted : kAllVectors % 4 == 0 && kWanted > 4 ? 4
+                                  : kAllVectors % 2 == 0 ? 2 : 1;
+
+  static constexpr int kLineColumns = std::max(1, 64 / (kLanes * int{sizeof(Number)}));  // vectors in a cache line
+
+  /// A block of sums, while it is in registers; rows past the last query repeat it and are not stored.
+  struct Sums {
+    Vec at[kRows][kColumns];
+
+    KV_INLINE void load_from(const float (*sum)[kValueWidth], int row, int column) {
+      for (int r = 0; r < kRows; ++r)
+        for (int c = 0; c < kColumns; ++c) at[r][c] = load(sum[std::min(row + r, Queries - 1)] + (column + c) * kLanes);
+    }
+    KV_INLINE void store_to(float (*sum)[kValueWidth], int row, int column) const {
+      for (int r = 0; r < kRows && row + r < Queries; ++r)
+        for (int c = 0; c < kColumns; ++c) store(sum[row + r] + (column + c) * kLanes, at[r][c]);
+    }
+  };
+
+  /// `later`: the values of a later tile. It is asked for line by line in order of its addresses, as that of keys is.
+  template <bool Edge, bool Ahead>
+  KV_NOINLINE void add_singles(const Number* values, const Number* later, int count, const Vec (*weights)[kVectors], int row,
+                               int column) {
+    constexpr int kLines = std::max(1, kColumns / kLineColumns), kLine = 64 / int{sizeof(Number)};
+    Sums sums;
+    sums.load_from(sum_, row, column);
+    const float* weight = reinterpret_cast<const float*>(weights);
+    later += column / kLineColumns * kTile * kLine;
+    for (int key = 0; key < count; key += 4, weight += kVectors * kLanes) {
+      KV_UNROLL(4)
+      for (int k = 0; k < 4; ++k, values += kValueWidth) {
+        if (Edge && key + k == count) break;
+        if constexpr (kAsStored && Ahead)
+          for (int line = 0; line < kLines; ++line, later += kLine) prefetch(later);
+        Vec value[kColumns];
+        load_values(values, value);
+        for (int r = 0; r < kRows; ++r) {
+          const int query = std::min(row + r, Queries - 1);
+          const Vec w = splat(weight[query / kQuads * kLanes + query % kQuads * 4 + k]);
+          for (int c = 0; c < kColumns; ++c) sums.at[r][c] += value[c] * w;
+        }
+      }
+    }
+    sums.store_to(sum_, row, column);
+  }
+
+  static KV_INLINE void load_values(const Number* from, Vec (&to)[kColumns]) {
+    if constexpr (kPairs) {
+      for (int c = 0; c < kColumns; c += 2) {
+        const Bits pairs = load<Bits>(from + c * kLanes);
+        to[c] = even(pairs);
+        to[c + 1] = odd(pairs);
+      }
+    } else {
+      for (int c = 0; c < kColumns; ++c) to[c] = kRows > 1 ? keep(load(from + c * kLanes)) : load(from + c * kLanes);
+    }
+  }
+
+  // Two keys at once: key k of a group of eight meets key k + 4, whose weights lie in the same lane of the next vector.
+  template <bool Edge>
+  static KV_INLINE void pair_weights(int count, const Vec (*weights)[kVectors], uint32_t (*paired)[kVectors][kLanes]) {
+    const int groups = (count + 3) / 4;
+    for (int i = 0; i < groups; i += 2)
+      for (int v = 0; v < kVectors; ++v)
+        store(paired[i / 2][v], to_pairs(weights[i][v], !Edge || i + 1 < groups ? weights[i + 1][v] : Vec{}));
+  }
+
+  template <bool Edge>
+  KV_NOINLINE void add_pairs(const Number* values, int count, const uint32_t (*paired)[kVectors][kLanes], int row, int column) {
+    Sums sums;
+    sums.load_from(sum_, row, column);
+    for (int base = 0; base < count; base += 8)
+      for (int k = 0; k < 4; ++k) {
+        if (Edge && base + k >= count) break;
+        const Number* low = values + (base + k) * kValueWidth;
+        const Number* high = Edge && base + k + 4 >= count ? low : low + 4 * kValueWidth;  // then its weight is 0
+        for (int c = 0; c < kColumns; c += 2) {
+          prefetch(low + kPrefetchKeys * kValueWidth + c * kLanes);
+          prefetch(high + kPrefetchKeys * kValueWidth + c * kLanes);
+          const Bits a = load<Bits>(low + c * kLanes), b = load<Bits>(high + c * kLanes);
+          const Bits evens = (a & splat(0xffffu)) | (b << 16), odds = (a >> 16) | (b & splat(0xffff0000u));
+          for (int r = 0; r < kRows; ++r) {
+            const int query = std::min(row + r, Queries - 1);
+            const Bits w = splat(paired[base / 8][query / kQuads][query % kQuads * 4 + k]);
+            sums.at[r][c] = dot_pairs(evens, w, sums.at[r][c]);
+            sums.at[r][c + 1] = dot_pairs(odds, w, sums.at[r][c + 1]);
+          }
+        }
+      }
+    sums.store_to(sum_, row, column);
+  }
+
+  alignas(64) float sum_[Queries][kValueWidth];
+};
+
+}  // namespace kv
