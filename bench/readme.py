@@ -75,7 +75,7 @@ def sources(folder: Path) -> Iterable[tuple[str, Path, Callable[[Any], Ratios]]]
         "models": (".venv/bin/python -m bench.models", models),
     }
     for path in sorted(folder.glob("*.json")):
-        command, reader = known.get(path.stem, (".venv/bin/python bench/gpu.py", gpu))
+        command, reader = known.get(path.stem.split("-")[0], (".venv/bin/python bench/gpu.py", gpu))
         yield command, path, reader
 
 
