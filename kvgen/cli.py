@@ -80,13 +80,18 @@ def main() -> None:
 @click.option("--emit", "stage", type=click.Choice(STAGES), help="Print a stage; write nothing.")
 @click.option("--tests", is_flag=True, help="Add a pytest file of its own to each package.")
 @click.option("--prune", is_flag=True, help="Remove what kvgen wrote for policies that are gone.")
+@click.option("--watch", is_flag=True, help="Go on, compiling what changes, until Ctrl-C.")
 @in_style
 @in_name
-def compile_command(paths: tuple[str, ...], name: str | None, style: str, **asked: Any) -> NoReturn:
+def compile_command(
+    paths: tuple[str, ...], name: str | None, style: str, watch: bool, **asked: Any
+) -> NoReturn:
     """Write a package for every policy file."""
-    from kvgen import inputs, work
+    from kvgen import inputs, work, work_watch
 
     options = work.Compile(**asked)
+    if watch:
+        console.follow(work_watch.watch(paths, name, options), style)
     console.finish(work.compile(inputs.collect(paths, name), options), style)
 
 

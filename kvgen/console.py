@@ -6,6 +6,7 @@ import os
 import platform
 import sys
 import traceback
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TextIO
 
@@ -26,12 +27,28 @@ def say(text: str) -> None:
 
 def finish(outcome: Outcome, style: str = "full") -> NoReturn:
     """Print an outcome and end with its status."""
+    _print(outcome, style)
+    sys.exit(outcome.status)
+
+
+def follow(outcomes: Iterable[Outcome], style: str) -> NoReturn:
+    """Print outcomes as they come, until Ctrl-C, and end with the status of the last one."""
+    status = 0
+    try:
+        for outcome in outcomes:
+            status = outcome.status
+            _print(outcome, style)
+    except KeyboardInterrupt:
+        say("")
+    sys.exit(status)
+
+
+def _print(outcome: Outcome, style: str) -> None:
     if outcome.diagnostics or style in ("json", "github"):
         _report(outcome, style)
     for line in outcome.lines:
         say(line)
     click.echo(outcome.out, nl=False)
-    sys.exit(outcome.status)
 
 
 def _report(outcome: Outcome, style: str) -> None:
