@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kvgen import outdir
+from kvgen import textfile
 from kvgen.errors import FileProblem
 from kvgen.inputs import Input, Inputs
 from kvgen.work import CLEAN, PROBLEMS, Outcome, check
@@ -65,7 +65,7 @@ def _tune_file(file: Input, asked: Tune) -> list[str]:
     new = {(entry.policy, entry.target) for entry in found}
     kept = (entry for entry in checked.tuned if (entry.policy, entry.target) not in new)
     table = file.path.with_name(f"{file.stem}{tuned.SUFFIX}")
-    outdir.write_file(table, tuned.dump((*found, *kept), checked.program))
+    textfile.write(table, tuned.dump((*found, *kept), checked.program))
     told = [_line(entry, checked.program) for entry in found]
     return [*told, f"{table}: written; `kvgen compile {file.shown}` takes it"]
 

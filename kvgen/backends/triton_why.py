@@ -17,35 +17,38 @@ BYTES = "as many bytes in flight as fit with 3 programs a multiprocessor"
 
 
 def decisions(plan: PolicyPlan) -> tuple[Decision, ...]:
-    """Of the policy's dtype, for every target, and for the interpreter where that was measured."""
+    """Of the policy's dtype, for every target, those alike together, and for the interpreter where that was measured."""
     measured = {(entry.kernel, entry.target): entry for entry in plan.tuned}
     tried = any(target == tiles.INTERPRETER.name for _, target in measured)
+    targets = (*tiles.TARGETS, *([tiles.INTERPRETER] if tried else []))
+    alike: dict[tuple[str, str, str], list[str]] = {}
+    for kernel in choices.kernels(plan.policy):
+        for target in targets:
+            chosen = _chosen(plan.policy, kernel, target, measured.get((kernel, target.name)))
+            alike.setdefault((kernel, *chosen), []).append(target.name)
     return tuple(
-        _decision(plan.policy, kernel, target, measured.get((kernel, target.name)))
-        for kernel in choices.kernels(plan.policy)
-        for target in (*tiles.TARGETS, *([tiles.INTERPRETER] if tried else []))
+        Decision(f"triton {kernel}, {' '.join(names)}", choice, why)
+        for (kernel, choice, why), names in alike.items()
     )
 
 
-def _decision(
+def _chosen(
     policy: CachePolicy, kernel: str, target: tiles.Target, entry: Entry | None
-) -> Decision:
+) -> tuple[str, str]:
+    """The numbers of a kernel for a target, and why."""
     choice = entry.choice if entry else choices.planned(policy, target.name, kernel)
     numbers = dict(zip(choices.NUMBERS[kernel], choice, strict=True))
     size = f"{numbers['rows']} rows by {numbers['keys']} keys"
     text = f"{size}, {numbers['warps']} warps, {_loads(numbers)}"
     if kernel == "decode":
         text += f", {_splits(policy, target, choice)}"
-    return Decision(
-        f"triton {kernel}, {target.name}",
-        text,
-        entry.why if entry else _why(policy, kernel, target, choice),
-    )
+    return text, entry.why if entry else _why(policy, kernel, target, choice)
 
 
 def _loads(numbers: dict[str, int]) -> str:
-    count = numbers["stages"]
-    return f"{count} steps of loads in flight" if count > 1 else "loads not ahead of their use"
+    ahead, masked = numbers["stages"], numbers.get("edge_stages", numbers["stages"])
+    text = f"{ahead} steps of loads in flight" if ahead > 1 else "loads not ahead of their use"
+    return text if masked == ahead else f"{text}, {masked} where masked"
 
 
 def _splits(policy: CachePolicy, target: tiles.Target, choice: choices.Choice) -> str:
@@ -64,6 +67,8 @@ def _why(policy: CachePolicy, kernel: str, target: tiles.Target, choice: choices
     short = f"a split of less than {least} keys costs more than it saves"
     wave = f"2 programs for each of {target.multiprocessors} multiprocessors at batch 1"
     most = tiles.most_seen(policy)
+    if choice[4] == tiles.MOST_SPLITS:
+        wave = f"{tiles.MOST_SPLITS} splits are what `merge` joins at once"
     bound = short if most is not None and choice[4] == max(1, most // least) else wave
-    loads = "no asynchronous copies worth a third buffer" if target.amd else BYTES
+    loads = "AMD has no asynchronous copies worth a third buffer" if target.amd else BYTES
     return f"{loads}; {bound}"
