@@ -31,6 +31,10 @@ test-least: $(VENV)-least/.made
 	KVGEN_TEST_BACKENDS=cpu,triton $(VENV)-least/bin/python -m pytest -q -n auto --maxprocesses 8 --dist worksteal \
 	  tests/contract/test_cases.py
 
+# The adapter with the oldest transformers it is for, beside the newest one that the other tests take. Some minutes.
+test-transformers-4.57: $(VENV)/.transformers-4.57
+	PYTHONPATH=$(VENV)/transformers-4.57 $(PY) -m pytest -q -p no:cacheprovider tests/hf/test_families.py tests/hf/test_generate.py tests/hf/test_refusals.py -k "not cpu and not triton" $(ARGS)
+
 bench: $(VENV)/.dev
 	$(PY) -m bench
 
@@ -72,6 +76,10 @@ $(VENV)/.model: $(VENV)/.base
 # Not everywhere to be had; the tests that compare with it are skipped then.
 $(VENV)/.oracle: $(VENV)/.dev
 	-$(PIP) -e '.[oracle]'
+	@touch $@
+
+$(VENV)/.transformers-4.57: $(VENV)/.dev
+	$(PIP) --no-deps --upgrade --target $(VENV)/transformers-4.57 'transformers==4.57.*' 'huggingface-hub<1' 'tokenizers<0.23'
 	@touch $@
 
 clean:

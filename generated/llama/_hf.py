@@ -1,5 +1,5 @@
 # Written by kvgen from llama.kv and yours to keep: kvgen claims no right to it. Edit llama.kv.
-# kvgen: llama.kv source 8972495ac203 body 630992d0bbd7 codegen 1
+# kvgen: llama.kv source 8972495ac203 body 953a350d4c96 codegen 1
 """The attention function and the mask function that transformers calls for this package's caches.
 
 A layer of a model does `k, v = cache.update(k, v, layer)`, then `attention(module, q, k, v, mask)`.
@@ -66,13 +66,14 @@ def mask_of_columns(
     **others: Any,
 ) -> torch.Tensor | None:
     """[B, 1, 1, columns] of the 2-D mask as it came; None, or an empty one, if there is no padding."""
-    if "allow_is_bidirectional_skip" in others or use_vmap or not allow_is_causal_skip:
+    binding = getattr(kv_length, NAME, None)
+    other_rule = "allow_is_bidirectional_skip" in others or use_vmap or not allow_is_causal_skip
+    if other_rule and binding is not None:  # without a cache the attention function refuses
         raise ValueError(
             "kvgen caches are causal within their policy: masks that are bidirectional, packed or "
             "combined with another rule (image tokens, prefix tuning) need another attention "
             "implementation"
         )
-    binding = getattr(kv_length, NAME, None)
     if attention_mask is not None:
         mask = attention_mask[:, None, None]
     elif binding is not None and binding.STATELESS:

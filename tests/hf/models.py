@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import json
 import os
 import shutil
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM, DynamicCache, LlamaForCausalLM
 
 import kvgen
 from kvgen.hf_config import policy_text
@@ -132,6 +134,28 @@ FAMILIES = {
 }
 
 
+FAMILIES = {name: f for name, f in FAMILIES.items() if f.model_type in CONFIG_MAPPING}
+
+# The name of a cache in a forward and in `generate`; the second one before transformers 5.24.
+KEYWORD = (
+    "cache"
+    if "cache" in inspect.signature(LlamaForCausalLM.forward).parameters
+    else "past_key_values"
+)
+
+
+def given(cache: Any) -> dict[str, Any]:
+    """A cache, as a model takes it."""
+    return {KEYWORD: cache}
+
+
+def no_cache(model: Any) -> dict[str, Any]:
+    """What runs a model without one. Gemma 3n shared keys only in a cache before transformers 5: it gets transformers' own."""
+    if KEYWORD == "cache":
+        return {"use_cache": False}
+    return given(DynamicCache(config=model.config))
+
+
 class Tiny(NamedTuple):
     """`cache(...)` makes the family's HFCache; `hf` is the emitted module."""
 
@@ -147,8 +171,6 @@ class Tiny(NamedTuple):
 @functools.cache
 def tiny(name: str) -> Tiny:
     """The family's model with random weights, float32, and the package made from its saved config.json."""
-    from transformers import CONFIG_MAPPING, AutoModelForCausalLM
-
     family = FAMILIES[name]
     config = CONFIG_MAPPING[family.model_type](**{**COMMON, **family.fields})
     torch.manual_seed(7)

@@ -11,9 +11,11 @@ import torch
 
 pytest.importorskip("transformers")
 
-from tests.hf.models import VOCABULARY, WINDOW, tiny
+from tests.hf import models
+from tests.hf.models import VOCABULARY, WINDOW, given, tiny
 
 FAMILIES = ("mistral", "gemma3n", "llama4")
+OTHERS = sorted({"gemma2", "gemma3", "gemma4", "gpt_oss", "qwen2"} & models.FAMILIES.keys())
 GREEDY = {"do_sample": False}
 MODES = {
     "greedy": GREEDY,
@@ -41,9 +43,8 @@ def run(model, attention, cache, inputs, **options):
     torch.manual_seed(5)
     return model.generate(
         **inputs,
-        **({} if cache is None else {"cache": cache}),
+        **({} if cache is None else given(cache)),
         max_new_tokens=options.pop("max_new_tokens", NEW),
-        min_new_tokens=1,
         eos_token_id=-1,
         return_dict_in_generate=True,
         output_logits=True,
@@ -67,7 +68,7 @@ def test_generate_is_as_with_the_models_own_cache(family, mode):
     check_same(tiny(family), prompt(), **MODES[mode])
 
 
-@pytest.mark.parametrize("family", ["gemma2", "gemma3", "gemma4", "gpt_oss", "qwen2"])
+@pytest.mark.parametrize("family", OTHERS)
 def test_greedy_in_the_other_families(family):
     check_same(tiny(family), prompt(), **GREEDY)
 
@@ -92,7 +93,8 @@ def test_drafts_are_verified_past_the_window(family, mode):
     assert cache.offsets == (cache.get_seq_length(),)
     if mode != "sampled draft model":
         plain = run(case.model, "kvgen", case.cache(), inputs, max_new_tokens=5 * WINDOW, **GREEDY)
-        assert torch.equal(plain.sequences, ours.sequences)
+        # transformers 4.57 gives a token more than it was asked for
+        assert torch.equal(plain.sequences, ours.sequences[:, : plain.sequences.shape[1]])
 
 
 def test_drafts_longer_than_a_ring_without_slack():
@@ -105,13 +107,14 @@ def test_drafts_longer_than_a_ring_without_slack():
     ids = prompt(rows=1, length=4 * WINDOW, padding=())["input_ids"]
     case.model.set_attn_implementation("kvgen")
     cache, plain = tight.TinyHFCache(case.model.config), tight.TinyHFCache(case.model.config)
-    cache.activate_past_recording()
+    for layer in cache.layers:
+        layer.activate_past_recording()
     with torch.no_grad():
-        case.model(ids[:, :8], cache=cache)
-        case.model(ids[:, 8:21], cache=cache)
+        case.model(ids[:, :8], **given(cache))
+        case.model(ids[:, 8:21], **given(cache))
         cache.crop(-12)
-        got = case.model(ids[:, 9:], cache=cache).logits
-        want = case.model(ids, cache=plain).logits[:, 9:]
+        got = case.model(ids[:, 9:], **given(cache)).logits
+        want = case.model(ids, **given(plain)).logits[:, 9:]
     torch.testing.assert_close(got, want, rtol=0, atol=1e-4)
     assert cache.offsets == plain.offsets == (4 * WINDOW,)
 
@@ -164,7 +167,7 @@ def test_a_prefix_is_computed_once_and_copied(family):
     prefix = case.cache()
     case.model.set_attn_implementation("kvgen")
     with torch.no_grad():
-        case.model(inputs["input_ids"][:, :9], cache=prefix)
+        case.model(inputs["input_ids"][:, :9], **given(prefix))
     for seed in range(2):
         torch.manual_seed(seed)
         tail = torch.randint(3, VOCABULARY, (1, 4))
@@ -181,7 +184,7 @@ def test_beams_of_a_prefilled_cache():
     cache = case.cache()
     case.model.set_attn_implementation("kvgen")
     with torch.no_grad():
-        case.model(inputs["input_ids"][:, :9], cache=cache)
+        case.model(inputs["input_ids"][:, :9], **given(cache))
     cache.batch_repeat_interleave(3)
     check_same(case, inputs, cache, **GREEDY, num_beams=3)
 
@@ -192,12 +195,12 @@ def test_rows_are_selected():
     case.model.set_attn_implementation("kvgen")
     cache, alone = case.cache(), case.cache()
     with torch.no_grad():
-        case.model(ids[:, :9], cache=cache)
+        case.model(ids[:, :9], **given(cache))
         cache.batch_select_indices(torch.tensor([False, True, True]))
         cache.batch_select_indices(torch.tensor([1]))
-        got = case.model(ids[2:, 9:], cache=cache).logits
-        case.model(ids[2:, :9], cache=alone)
-        want = case.model(ids[2:, 9:], cache=alone).logits
+        got = case.model(ids[2:, 9:], **given(cache)).logits
+        case.model(ids[2:, :9], **given(alone))
+        want = case.model(ids[2:, 9:], **given(alone)).logits
     torch.testing.assert_close(got, want)
 
 
@@ -229,7 +232,7 @@ def test_a_decode_step_costs_few_calls():
             calls.clear()
             sys.setprofile(count)
             try:
-                case.model(torch.tensor([[5]]), cache=cache, attention_mask=mask)
+                case.model(torch.tensor([[5]]), **given(cache), attention_mask=mask)
             finally:
                 sys.setprofile(None)
     layers = len(cache.layers)

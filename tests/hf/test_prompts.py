@@ -13,7 +13,7 @@ pytest.importorskip("transformers")
 pytest.importorskip("safetensors")
 
 from kvgen.prompts import PromptFileError, PromptStore, load, read_metadata, save
-from tests.hf.models import VOCABULARY, WINDOW, backend_or_skip, tiny
+from tests.hf.models import VOCABULARY, WINDOW, backend_or_skip, given, tiny
 from tests.hf.models import load as load_package
 
 
@@ -25,7 +25,7 @@ def ids(columns, seed=0, rows=1):
 def forward(case, cache, tokens, **options):
     case.model.set_attn_implementation("kvgen")
     with torch.no_grad():
-        return case.model(tokens, cache=cache, **options).logits
+        return case.model(tokens, **given(cache), **options).logits
 
 
 @pytest.mark.parametrize("family", ["mistral", "gemma3n", "llama4", "llama"])
@@ -128,7 +128,7 @@ def test_a_chat_of_twenty_turns(family, tmp_path):
     case = tiny(family)
     store, said = store_of(case, 2 * filled(case, [3]).nbytes, tmp_path), []
     case.model.set_attn_implementation("kvgen")
-    given = 0
+    asked = 0
     for turn in range(20):
         said = said + ids(5, seed=turn)[0].tolist()
         prompt = torch.tensor([said])
@@ -138,17 +138,17 @@ def test_a_chat_of_twenty_turns(family, tmp_path):
             "do_sample": False,
         }
         options |= {"eos_token_id": -1, "output_logits": True, "return_dict_in_generate": True}
-        plain = case.model.generate(prompt, cache=case.cache(), **options)
+        plain = case.model.generate(prompt, **given(case.cache()), **options)
         found = store.find(said)
         cache = found.cache() if found else case.cache()
-        answer = case.model.generate(prompt, cache=cache, **options)
+        answer = case.model.generate(prompt, **given(cache), **options)
         assert torch.equal(answer.sequences, plain.sequences)
         for got, want in zip(answer.logits, plain.logits, strict=True):
             torch.testing.assert_close(got, want, rtol=0, atol=1e-4)
-        given += len(said)
+        asked += len(said)
         said = answer.sequences[0].tolist()
         store.add(said[: cache.get_seq_length()], cache)
-    assert store.saved_tokens > 0.85 * given
+    assert store.saved_tokens > 0.85 * asked
     assert store.nbytes <= store.memory_bytes
 
 

@@ -9,7 +9,7 @@ import torch
 
 pytest.importorskip("transformers")
 
-from tests.hf.models import FAMILIES, VOCABULARY, WINDOW, load, tiny
+from tests.hf.models import FAMILIES, KEYWORD, VOCABULARY, WINDOW, given, load, tiny
 
 
 def ids(rows=1, columns=9):
@@ -20,7 +20,7 @@ def ids(rows=1, columns=9):
 def forward(case, cache, tokens, **options):
     case.model.set_attn_implementation("kvgen")
     with torch.no_grad():
-        return case.model(tokens, cache=cache, **options).logits
+        return case.model(tokens, **given(cache), **options).logits
 
 
 def changed(family, **fields):
@@ -106,7 +106,7 @@ def test_the_attention_was_not_set():
     case, cache = tiny("mistral"), tiny("mistral").cache()
     case.model.set_attn_implementation("eager")
     with pytest.raises(RuntimeError, match="set_attn_implementation"), torch.no_grad():
-        case.model(ids(), cache=cache)
+        case.model(ids(), **given(cache))
 
 
 def test_no_cache_was_given():
@@ -130,7 +130,7 @@ def test_another_dtype_in_mid_flight():
     forward(case, cache, ids())
     half = copy.deepcopy(case.model).to(torch.bfloat16)
     with pytest.raises(ValueError, match="bfloat16"), torch.no_grad():
-        half(ids(), cache=cache)
+        half(ids(), **given(cache))
 
 
 @pytest.mark.parametrize("length", [3, 9, 14])
@@ -138,14 +138,21 @@ def test_a_prompt_that_is_shorter_than_the_cache(length):
     case, cache = tiny("mistral"), tiny("mistral").cache()
     forward(case, cache, ids(columns=18))
     short = ids(columns=length)
-    with pytest.raises(ValueError, match="reset"):
+    # Before transformers 5 `generate` itself stumbles over a prompt without new tokens.
+    refusals = (
+        {ValueError: "reset"}
+        if KEYWORD == "cache"
+        else {ValueError: "reset", IndexError: "index -1"}
+    )
+    with pytest.raises(tuple(refusals)) as refused:
         case.model.generate(
             short,
             attention_mask=torch.ones_like(short),
-            cache=cache,
+            **given(cache),
             max_new_tokens=2,
             do_sample=False,
         )
+    assert refusals[refused.type] in str(refused.value)
     assert cache.offsets == (18,)
 
 
@@ -227,4 +234,4 @@ def test_training_needs_a_stateless_policy():
     case = tiny("mistral")
     case.model.set_attn_implementation("kvgen")
     with pytest.raises(RuntimeError, match="stateless"):
-        case.model(ids(), cache=case.cache())
+        case.model(ids(), **given(case.cache()))

