@@ -1,5 +1,5 @@
 # Written by kvgen from gemma2.kv and yours to keep: kvgen claims no right to it. Edit gemma2.kv.
-# kvgen: gemma2.kv source 787d6e396025 body a4bc3ca31e35 codegen 1
+# kvgen: gemma2.kv source 787d6e396025 body eea8b59cb5f1 codegen 1
 """What the columns of one append see, as it was then."""
 
 from __future__ import annotations
@@ -39,24 +39,24 @@ class Read:
     def __exit__(self, *_: Any) -> None:
         self.close()
 
-    def _like(self) -> torch.Tensor:
-        """A tensor of the dtype and device that queries must have."""
-        return self.new[0]
-
     def _check(self, q: torch.Tensor, scale: float | None) -> None:
         if self.kernels is None:
             raise RuntimeError("this read was closed: attend before closing it, or append again")
-        want = (len(self.columns.ends), self.query_heads, self.columns.width, self.key_dim)
+        columns = self.columns
+        want = (len(columns.ends), self.query_heads, columns.width, self.key_dim)
         if not isinstance(q, torch.Tensor) or q.shape != want:
             raise ValueError(f"q must be {list(want)}, a query a column, got {shown(q)}")
-        k = self._like()
-        if (q.dtype is not k.dtype and q.dtype is not torch.float32) or q.device != k.device:
+        dtype, device = self.kernels.dtype, self.kernels.device
+        if (q.dtype is not dtype and q.dtype is not torch.float32) or q.device != device:
             raise ValueError(
-                f"q must be {k.dtype} or torch.float32 on {k.device}, got {q.dtype} on {q.device};"
+                f"q must be {dtype} or torch.float32 on {device}, got {q.dtype} on {q.device};"
                 " convert it first"
             )
-        number = isinstance(scale, (int, float)) and math.isfinite(scale) and scale > 0
-        if scale is not None and not number:
+        if scale is not None:
+            self._check_scale(scale)
+
+    def _check_scale(self, scale: Any) -> None:
+        if not isinstance(scale, (int, float)) or not math.isfinite(scale) or scale <= 0:
             raise ValueError(f"scale must be a finite number above 0, or None, got {scale!r}")
 
     def __repr__(self) -> str:
@@ -71,12 +71,12 @@ class StoredRead(Read):
     `keys` and `values` are the planes as they were at the append, with its columns unless they are in `new`.
     """
 
-    __slots__ = ("kept", "overwritten", "slots", "storage")
+    __slots__ = ("kept", "overwritten", "storage")
 
-    def __init__(self, cache: Any, columns: Columns, new: Any, slots: int) -> None:
-        super().__init__(cache, columns, new)
+    def __init__(self, cache: Any, columns: Columns, new: Any) -> None:
+        self.columns, self.new = columns, new
+        self.kernels, self.masks = cache._kernels, cache._masks
         self.storage: Storage | None = cache._storage
-        self.slots = slots  # this read looks at slots below
         self.overwritten: list[Overwritten] = []
         self.kept = 0  # tokens in `overwritten`
 
@@ -87,18 +87,25 @@ class StoredRead(Read):
 
     @property
     def keys(self) -> torch.Tensor:
-        self.rewind()
-        return self.storage.keys
+        return self.planes().keys
 
     @property
     def values(self) -> torch.Tensor:
-        self.rewind()
-        return self.storage.values
+        return self.planes().values
+
+    @property
+    def slots(self) -> int:
+        """This read looks at slots below."""
+        columns = self.columns
+        return min(self.storage.slots, max(columns.ends if self.new is None else columns.firsts))
+
+    def planes(self) -> Storage:
+        """The storage as it was at the append."""
+        if self.overwritten:
+            self.rewind()
+        return self.storage
 
     def rewind(self) -> None:
         """If tokens were overwritten since the append, go on with a copy that has them."""
         if self.overwritten:
             self.storage, self.overwritten = self.storage.rewound(self.overwritten), []
-
-    def _like(self) -> torch.Tensor:
-        return self.storage.keys

@@ -1,5 +1,5 @@
 # Written by kvgen from gemma2.kv and yours to keep: kvgen claims no right to it. Edit gemma2.kv.
-# kvgen: gemma2.kv source 787d6e396025 body 29ad26c6f1aa codegen 1
+# kvgen: gemma2.kv source 787d6e396025 body 7f126c400270 codegen 1
 """What the stateful caches of this package have in common: checks, offsets, prepared prefills, rows, state."""
 
 from __future__ import annotations
@@ -7,6 +7,8 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch.compiler import is_compiling
 
 from ._cache import Cache
 from ._checks import (
@@ -18,12 +20,19 @@ from ._checks import (
     whole_number,
 )
 from ._columns import Columns
+from ._compiled import OPERATORS, CompiledRead, token_of
 from ._masks import Masks
 from ._storage import Storage
 
 Prefill = tuple[
     tuple[int, ...], tuple[int, ...]
 ]  # left padding and tokens still to come, row by row
+
+
+GRADIENTS = (
+    "k and v need gradients and this cache stores them: train with a `stateless` policy, or append"
+    " under torch.no_grad()"
+)
 
 
 class StatefulCache(Cache):
@@ -57,6 +66,7 @@ class StatefulCache(Cache):
         self._set_up(batch_size, device, dtype, backend, masks)
         self._start()
         self._storage = self._new_storage(self._batch_size)
+        self._token = token_of(self)
 
     row_lengths = property(lambda self: None, doc="None: of stateless caches only.")
     offsets = property(lambda self: self._offsets, doc="The next position of each row.")
@@ -91,14 +101,29 @@ class StatefulCache(Cache):
     # -- what is handed in
 
     def _check(self, k: torch.Tensor, v: torch.Tensor, width: int) -> None:
-        rows, heads = self._batch_size, self.kv_heads
-        check_tensor(k, "k", (rows, heads, width, self.key_dim), self._dtype, self._device)
-        check_tensor(v, "v", (rows, heads, width, self.value_dim), self._dtype, self._device)
+        rows, heads, dtype, device = self._batch_size, self.kv_heads, self._dtype, self._device
+        keys, values = (rows, heads, width, self.key_dim), (rows, heads, width, self.value_dim)
+        if not (
+            isinstance(k, Tensor)
+            and isinstance(v, Tensor)
+            and k.shape == keys
+            and v.shape == values
+            and k.dtype is v.dtype is dtype
+            and k.device == v.device == device
+        ):
+            check_tensor(k, "k", keys, dtype, device)
+            check_tensor(v, "v", values, dtype, device)
         if (k.requires_grad or v.requires_grad) and torch.is_grad_enabled():
-            raise RuntimeError(
-                "k and v need gradients and this cache stores them: train with a `stateless` policy,"
-                " or append under torch.no_grad()"
-            )
+            raise RuntimeError(GRADIENTS)
+
+    def _compiled(self, k: Tensor, v: Tensor, decode: bool) -> CompiledRead:
+        """An append inside torch.compile; the operator checks shapes and dtypes when it runs."""
+        for x, name in ((k, "k"), (v, "v")):
+            if not isinstance(x, Tensor):
+                raise ValueError(f"{name} must be a tensor, got a {type(x).__name__}")
+        if (k.requires_grad or v.requires_grad) and torch.is_grad_enabled():
+            raise RuntimeError(GRADIENTS)
+        return CompiledRead(OPERATORS.append(self._token, k, v, decode), self.value_dim)
 
     def _counts(self, n: Any, name: str) -> tuple[int, ...]:
         return one_a_row(n, name, self._batch_size)
@@ -153,6 +178,8 @@ class StatefulCache(Cache):
 
     def positions(self, columns: int) -> torch.Tensor:
         """int64 [B, columns]: the positions of the next columns, for the rotary embedding; 0 at padding."""
+        if is_compiling():
+            return OPERATORS.positions(self._token, self._device, self._batch_size, columns)
         return self._coming(whole_number(columns, "columns", at_least=0)).positions(0, self._device)
 
     # -- taking tokens back
@@ -183,7 +210,9 @@ class StatefulCache(Cache):
             self._storage.keys.copy_(other._storage.keys)
             self._storage.values.copy_(other._storage.values)
             other._storage, other._kernels = self._storage, self._kernels
+        token = self._token
         self.__dict__ = other.__dict__
+        self._token = token
         self._tell_kernels()
 
     @classmethod
@@ -246,7 +275,7 @@ class StatefulCache(Cache):
         """This cache for another number of rows, before it has storage."""
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
-        other._batch_size = rows
+        other._batch_size, other._token = rows, token_of(other)
         other._kernels = type(self._kernels)(rows, self._dtype, self._device)
         return other
 
@@ -342,13 +371,14 @@ class StatefulCache(Cache):
     def __getstate__(self) -> dict[str, Any]:
         fields = dict(self.clone().__dict__)
         storage = fields.pop("_storage")
-        del fields["_kernels"], fields["_masks"]
+        del fields["_kernels"], fields["_masks"], fields["_token"]
         return {**fields, "planes": (storage.keys, storage.values)}
 
     @torch.inference_mode(False)
     def __setstate__(self, fields: dict[str, Any]) -> None:
         planes = fields.pop("planes")
         self.__dict__.update(fields)
+        self._token = token_of(self)
         self._masks, self._storage = Masks(), Storage(*planes)
         self._backend, self._kernels = self._open(self._batch_size, self._device)
 

@@ -1,5 +1,5 @@
 # Written by kvgen from gemma2.kv and yours to keep: kvgen claims no right to it. Edit gemma2.kv.
-# kvgen: gemma2.kv source 787d6e396025 body 5382b5d1acde codegen 1
+# kvgen: gemma2.kv source 787d6e396025 body 23ac1df4a2e9 codegen 1
 """The stored keys and values of a cache, and the reads that were lent from them."""
 
 from __future__ import annotations
@@ -37,10 +37,11 @@ class Storage:
     Planes that are `shared` are another storage's too, and nobody writes them: whoever wants to separates first.
     """
 
-    __slots__ = ("_lent", "keys", "shared", "values")
+    __slots__ = ("_lent", "keys", "place", "shared", "values")
 
     def __init__(self, keys: torch.Tensor, values: torch.Tensor) -> None:
         self.keys, self.values = keys, values
+        self.place: Any = None  # what kernels know of these planes, until they are others
         self.shared = False
         self._lent: list[weakref.ref[Any]] = []
 
@@ -76,6 +77,7 @@ class Storage:
                 " append to it once before a graph is captured"
             )
         self.keys, self.values, self.shared = self.keys.clone(), self.values.clone(), False
+        self.place = None
 
     def lend(self, read: Any) -> Any:
         """Count a read among those that this storage's writes must tell."""
@@ -84,7 +86,11 @@ class Storage:
 
     def held(self, lowest_slot: int = 0) -> list[Any]:
         """The open reads that look at `lowest_slot` or later ones; those that are gone are forgotten."""
-        if not self._lent:
+        for ref in self._lent:
+            if ref() is not None:
+                break
+        else:
+            self._lent.clear()
             return []
         reads = [read for ref in self._lent if (read := ref()) is not None and read.storage is self]
         self._lent = [weakref.ref(read) for read in reads]
@@ -153,6 +159,7 @@ class Storage:
     @torch.inference_mode(False)
     def resized(self, slots: int) -> None:
         """Grow with zeros, or give slots back. Reads see the same tokens at the same slots."""
+        self.place = None
         if slots < self.slots:
             self.detach()
             self.keys, self.values = (x[:, :, :slots].clone() for x in (self.keys, self.values))

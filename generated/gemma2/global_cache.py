@@ -1,5 +1,5 @@
 # Written by kvgen from gemma2.kv and yours to keep: kvgen claims no right to it. Edit gemma2.kv.
-# kvgen: gemma2.kv source 787d6e396025 body 0ef2773886ed codegen 1
+# kvgen: gemma2.kv source 787d6e396025 body 9c00dba746a5 codegen 1
 """GlobalCache: all tokens of each row.
 
     policy Global {                # gemma2.kv:20
@@ -23,10 +23,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.compiler import is_compiling
 
 from ._cache import Constant
 from ._checks import columns_of
-from ._columns import Columns
+from ._columns import Columns, Step
 from ._reads import StoredRead
 from ._stateful import StatefulCache
 from .global_policy import (
@@ -95,14 +96,17 @@ class GlobalCache(StatefulCache):
 
     def append_decode(self, k: torch.Tensor, v: torch.Tensor) -> GlobalRead:
         """One token a row: k [B, 16, 1, 128], v [B, 16, 1, 128]."""
+        if is_compiling():
+            return self._compiled(k, v, True)
         self._settled("append_decode")
         self._check(k, v, 1)
-        starts = self._offsets
-        ends = tuple([start + 1 for start in starts])
-        return self._append(k, v, Columns(starts, starts, ends, 1))
+        columns = Step.after(self._offsets)
+        return self._append(k, v, columns)
 
     def append_window(self, k: torch.Tensor, v: torch.Tensor) -> GlobalRead:
         """L columns a row: k [B, 16, L, 128], v [B, 16, L, 128]."""
+        if is_compiling():
+            return self._compiled(k, v, False)
         width = columns_of(k, self.key_dim)
         self._check(k, v, width)
         columns = self._coming(width)
@@ -113,7 +117,7 @@ class GlobalCache(StatefulCache):
             self._storage.resized(-(-max(columns.ends) // 32) * 32)
         self._kernels.write(self._storage, k, v, columns)
         self._advance(columns)
-        return self._storage.lend(GlobalRead(self, columns, None, max(columns.ends)))
+        return self._storage.lend(GlobalRead(self, columns, None))
 
     # -- taking tokens back
 

@@ -1,5 +1,5 @@
 # Written by kvgen from gemma3.kv and yours to keep: kvgen claims no right to it. Edit gemma3.kv.
-# kvgen: gemma3.kv source 9c5354bdbcbb body 809c417c38cf codegen 1
+# kvgen: gemma3.kv source 9c5354bdbcbb body 277f13836fb5 codegen 1
 """Where the columns of an append lie."""
 
 from __future__ import annotations
@@ -44,3 +44,15 @@ class Columns(NamedTuple):
     def padding(self, device: torch.device) -> torch.Tensor:
         """bool [rows, 1, width, 1]: the padding columns."""
         return (self.positions(-1, device) < 0)[:, None, :, None]
+
+
+class Step(Columns):
+    """Those of a decode step: one token a row."""
+
+    __slots__ = ()
+    padded = False
+
+    @staticmethod
+    def after(starts: tuple[int, ...]) -> Step:
+        ends = (starts[0] + 1,) if len(starts) == 1 else tuple([start + 1 for start in starts])
+        return tuple.__new__(Step, (starts, starts, ends, 1))

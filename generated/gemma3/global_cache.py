@@ -1,5 +1,5 @@
 # Written by kvgen from gemma3.kv and yours to keep: kvgen claims no right to it. Edit gemma3.kv.
-# kvgen: gemma3.kv source 9c5354bdbcbb body cdc3fa85da81 codegen 1
+# kvgen: gemma3.kv source 9c5354bdbcbb body 7ee1411c68f0 codegen 1
 """GlobalCache: all tokens of each row.
 
     policy Global {         # gemma3.kv:17
@@ -20,10 +20,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.compiler import is_compiling
 
 from ._cache import Constant
 from ._checks import columns_of
-from ._columns import Columns
+from ._columns import Columns, Step
 from ._reads import StoredRead
 from ._stateful import StatefulCache
 from .global_policy import (
@@ -92,14 +93,17 @@ class GlobalCache(StatefulCache):
 
     def append_decode(self, k: torch.Tensor, v: torch.Tensor) -> GlobalRead:
         """One token a row: k [B, 1, 1, 256], v [B, 1, 1, 256]."""
+        if is_compiling():
+            return self._compiled(k, v, True)
         self._settled("append_decode")
         self._check(k, v, 1)
-        starts = self._offsets
-        ends = tuple([start + 1 for start in starts])
-        return self._append(k, v, Columns(starts, starts, ends, 1))
+        columns = Step.after(self._offsets)
+        return self._append(k, v, columns)
 
     def append_window(self, k: torch.Tensor, v: torch.Tensor) -> GlobalRead:
         """L columns a row: k [B, 1, L, 256], v [B, 1, L, 256]."""
+        if is_compiling():
+            return self._compiled(k, v, False)
         width = columns_of(k, self.key_dim)
         self._check(k, v, width)
         columns = self._coming(width)
@@ -110,7 +114,7 @@ class GlobalCache(StatefulCache):
             self._storage.resized(-(-max(columns.ends) // 32) * 32)
         self._kernels.write(self._storage, k, v, columns)
         self._advance(columns)
-        return self._storage.lend(GlobalRead(self, columns, None, max(columns.ends)))
+        return self._storage.lend(GlobalRead(self, columns, None))
 
     # -- taking tokens back
 

@@ -1,7 +1,9 @@
 # Written by kvgen from gemma3n.kv and yours to keep: kvgen claims no right to it. Edit gemma3n.kv.
-# kvgen: gemma3n.kv source 2ba866454d30 body 18a3d74b39f7 codegen 1
+# kvgen: gemma3n.kv source 2ba866454d30 body 47060172b608 codegen 1
 """How the Triton kernels of this package are launched: targets, places on the device, kernels resolved once."""
 
+import copy
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -68,45 +70,95 @@ def target_of(device: torch.device) -> str:
 
 
 class Kernel:
-    """A kernel with its constants: found or compiled at the first launch; later ones hand over pointers, in 2 us instead of 9."""
+    """A kernel with its constants: found or compiled at the first launch; later ones hand over pointers, in 1 us instead of 9."""
 
-    __slots__ = ("_function", "_metadata", "_resolved", "_rest", "_run", "constants", "function")
+    __slots__ = (
+        "_function",
+        "_launch",
+        "_metadata",
+        "_resolved",
+        "_rest",
+        "_run",
+        "beside",
+        "constants",
+        "function",
+        "place",
+        "ready",
+    )
 
     def __init__(self, function: Any, **constants: Any) -> None:
         self.function, self.constants = function, constants
         # launchers take the constants too, and step over them
         self._rest = tuple(constants[name] for name in function.arg_names if name in constants)
         self._run: Any = None
+        self.ready = False  # compiled, so that addresses will do in place of tensors
+        self.beside: tuple[Any, ...] = ()  # those of what it was given at the last launch
+        self.place: Any = None  # and where the planes among them are
 
     def __call__(self, grid: tuple[int, int, int], stream: int, *arguments: Any) -> None:
+        self.launch(*grid, stream, arguments)
+
+    def launch(self, x: int, y: int, z: int, stream: int, arguments: tuple[Any, ...]) -> None:
+        """On a grid of x, y, z programs. Spelled out: to unpack a grid takes a tenth of a launch."""
         beyond = AMD and any(map(beyond_buffers, arguments))
         if beyond or (self._run is None and not self._found(arguments)):
-            self._compile(grid, arguments, beyond)
+            self._compile((x, y, z), arguments, beyond)
             return
-        arguments = (*arguments, *self._rest)
         enter, leave = HOOKS.launch_enter_hook, HOOKS.launch_exit_hook
         if getattr(enter, "calls", enter) or getattr(leave, "calls", leave):  # a profiler listens
-            told = self._resolved.launch_metadata(grid, stream, *arguments)
-        else:
-            told = enter = leave = None
-        self._run(*grid, stream, self._function, self._metadata, told, enter, leave, *arguments)
+            self._told(x, y, z, stream, arguments + self._rest, enter, leave)
+            return
+        self._launch(x, y, z, stream, arguments + self._rest)
+
+    def _told(self, x, y, z, stream, arguments, enter, leave) -> None:
+        told = self._resolved.launch_metadata((x, y, z), stream, *arguments)
+        launched = self._function, self._metadata, told, enter, leave
+        self._run(x, y, z, stream, *launched, *arguments)
 
     def _found(self, arguments: Any) -> bool:
         """Whether it was compiled ahead of time."""
         compiled = None if INTERPRETED else _ahead.find(self.function, self.constants, arguments)
         if compiled is not None:
-            self._keep(compiled)
+            self._keep(compiled, len(arguments))
         return compiled is not None
 
     def _compile(self, grid: tuple[int, int, int], arguments: Any, beyond: bool) -> None:
         """By the JIT, which launches it too."""
         compiled = self.function[grid](*arguments, **self.constants)
         if not (INTERPRETED or beyond):
-            self._keep(compiled)
+            self._keep(compiled, len(arguments))
 
-    def _keep(self, compiled: Any) -> None:
+    def _keep(self, compiled: Any, count: int) -> None:
         self._resolved, self._metadata = compiled, compiled.packed_metadata
         self._run, self._function = compiled.run, compiled.function
+        self._launch = launch_of(compiled, count + len(self._rest))
+        self.ready = not AMD  # where it depends on a tensor's size
+
+
+def launch_of(compiled: Any, count: int) -> Callable[..., None]:
+    """A function of grid x, y, z, stream and a tuple of `count` arguments that launches what was compiled.
+
+    Triton's launcher, in Python, asks at each launch about scratch memory, which these kernels do not have, and then calls
+    one C function. It is asked once what it would call, by marks in place of numbers; where it calls nothing like that,
+    or calls it in another order, it is called itself.
+    """
+    run, function, metadata = compiled.run, compiled.function, compiled.packed_metadata
+    marks, arguments = [object() for _ in range(4)], tuple([object() for _ in range(count)])
+    calls: list[Any] = []
+    sizes = [getattr(run, f"{kind}_scratch_size", 0) for kind in ("global", "profile")]
+    if hasattr(run, "launch") and not any(sizes):
+        launcher = copy.copy(run)
+        launch, launcher.launch = run.launch, lambda *call: calls.append(call)
+        launcher(*marks, function, metadata, None, None, None, *arguments)
+    if len(calls) == 1 and list(calls[0][:4]) == marks:
+        if calls[0][-1] == arguments:
+            middle = calls[0][4:-1]
+            return lambda x, y, z, stream, given: launch(x, y, z, stream, *middle, given)
+        if calls[0][-count:] == arguments:
+            middle = calls[0][4:-count]
+            return lambda x, y, z, stream, given: launch(x, y, z, stream, *middle, *given)
+    middle = function, metadata, None, None, None
+    return lambda x, y, z, stream, given: run(x, y, z, stream, *middle, *given)
 
 
 def beyond_buffers(x: Any) -> bool:
@@ -136,24 +188,24 @@ class Device(Target):
         self.device, self.index = device, device.index
         if INTERPRETED:
             return
-        self._driver = driver.active
+        self._device_now = driver.active.get_current_device
+        self._stream_of = driver.active.get_current_stream
         if self.index is None:
-            self.index = self._driver.get_current_device()
+            self.index = self._device_now()
 
-    @property
-    def elsewhere(self) -> bool:
-        """Whether another device is the current one: kernels are launched on the current one."""
-        return not INTERPRETED and self._driver.get_current_device() != self.index
-
-    def stream(self) -> int:
-        """The device's current stream."""
-        return 0 if INTERPRETED else self._driver.get_current_stream(self.index)
+    def stream(self) -> int | None:
+        """The device's current stream; None while another device is the current one, on which kernels would be launched."""
+        if INTERPRETED:
+            return 0
+        if self._device_now() != self.index:
+            return None
+        return self._stream_of(self.index)
 
 
 def layout(x: torch.Tensor) -> tuple[torch.Tensor, bool]:
     """x [B, H, L, D] as kernels read it, and whether columns come before heads in memory; other layouts are copied."""
     if x.is_contiguous():
-        return aligned(x), False
+        return x.clone() if x.data_ptr() & 15 else x, False
     if x.transpose(1, 2).is_contiguous():
         return aligned(x), True
     return x.contiguous(), False

@@ -1,5 +1,5 @@
 # Written by kvgen from gpt_oss.kv and yours to keep: kvgen claims no right to it. Edit gpt_oss.kv.
-# kvgen: gpt_oss.kv source 9acd408a8dc0 body 552208bfd9b8 codegen 1
+# kvgen: gpt_oss.kv source 9acd408a8dc0 body c5b96191b3d7 codegen 1
 """The torch kernels of SlidingCache: the last 128 tokens of each row, in a ring.
 
 Query columns are attended in tiles, so work grows as L times what a query sees. The keys of a tile are pieces of the
@@ -27,7 +27,7 @@ class SlidingTorch:
     name = "torch tiles"
 
     def __init__(self, batch_size: int, dtype: torch.dtype, device: torch.device) -> None:
-        pass
+        self.dtype, self.device = dtype, device
 
     def write(self, storage: Storage, k: torch.Tensor, v: torch.Tensor, columns: Columns) -> None:
         """Store the tokens of an append."""

@@ -1,5 +1,5 @@
 # Written by kvgen from llama.kv and yours to keep: kvgen claims no right to it. Edit llama.kv.
-# kvgen: llama.kv source 8972495ac203 body da75b13757b7 codegen 1
+# kvgen: llama.kv source 8972495ac203 body ae1c27e8a240 codegen 1
 """The torch kernels of FullCache: all tokens of each row.
 
 Query columns are attended in tiles, so work grows as L times what a query sees. The keys of a tile are pieces of the
@@ -27,7 +27,7 @@ class FullTorch:
     name = "torch tiles"
 
     def __init__(self, batch_size: int, dtype: torch.dtype, device: torch.device) -> None:
-        pass
+        self.dtype, self.device = dtype, device
 
     def write(self, storage: Storage, k: torch.Tensor, v: torch.Tensor, columns: Columns) -> None:
         """Store the tokens of an append."""

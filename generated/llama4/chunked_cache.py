@@ -1,5 +1,5 @@
 # Written by kvgen from llama4.kv and yours to keep: kvgen claims no right to it. Edit llama4.kv.
-# kvgen: llama4.kv source fd738860da89 body c18a0753b50e codegen 1
+# kvgen: llama4.kv source fd738860da89 body d985f3e31f3d codegen 1
 """ChunkedCache: the last 8192 tokens of each row, in a ring.
 
     policy Chunked {           # llama4.kv:8
@@ -21,10 +21,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.compiler import is_compiling
 
 from ._cache import Constant
 from ._checks import columns_of
-from ._columns import Columns
+from ._columns import Columns, Step
 from ._reads import StoredRead
 from ._stateful import StatefulCache
 from .chunked_policy import (
@@ -100,23 +101,41 @@ class ChunkedCache(StatefulCache):
     def _slots(self) -> int:
         return SLOTS
 
+    @property
+    def _oldest(self) -> tuple[int, ...]:
+        """The oldest position of each row that was not overwritten: appends overwrite what is RING before their end."""
+        ends = self._offsets
+        if self._waiting is not None:
+            ends = map(min, ends, self._waiting[1].firsts)
+        return tuple([max(oldest, end - RING) for oldest, end in zip(self._kept, ends)])
+
+    @_oldest.setter
+    def _oldest(self, oldest: tuple[int, ...]) -> None:
+        self._kept = oldest
+
     # -- appends
 
     def append_decode(self, k: torch.Tensor, v: torch.Tensor) -> ChunkedRead:
         """One token a row: k [B, 8, 1, 128], v [B, 8, 1, 128]."""
+        if is_compiling():
+            return self._compiled(k, v, True)
         self._settled("append_decode")
         self._check(k, v, 1)
-        starts = self._offsets
-        columns = Columns(starts, starts, tuple([start + 1 for start in starts]), 1)
-        read = self._append_in_place(k, v, columns)
+        if self._waiting is not None:
+            self._commit()
+        columns = Step.after(self._offsets)
+        self._kernels.write(self._storage, k, v, columns)
+        self._offsets = columns.ends
         self._verified = (0,) * self._batch_size
-        return read
+        return self._storage.lend(ChunkedRead(self, columns, None))
 
     def append_window(self, k: torch.Tensor, v: torch.Tensor) -> ChunkedRead:
         """L columns a row: k [B, 8, L, 128], v [B, 8, L, 128].
 
         Up to 8 columns are written in place, up to 8199 wait beside the ring until the next append.
         """
+        if is_compiling():
+            return self._compiled(k, v, False)
         width = columns_of(k, self.key_dim)
         self._check(k, v, width)
         columns = self._coming(width)
@@ -128,10 +147,11 @@ class ChunkedCache(StatefulCache):
 
     def _append_in_place(self, k: torch.Tensor, v: torch.Tensor, columns: Columns) -> ChunkedRead:
         """No query of these columns sees a token that they overwrite."""
-        self._commit()
-        self._write(k, v, columns)
+        if self._waiting is not None:
+            self._commit()
+        self._kernels.write(self._storage, k, v, columns)
         self._advance(columns)
-        return self._storage.lend(ChunkedRead(self, columns, None, min(SLOTS, max(columns.ends))))
+        return self._storage.lend(ChunkedRead(self, columns, None))
 
     def _append_beside(self, k: torch.Tensor, v: torch.Tensor, columns: Columns) -> ChunkedRead:
         """The columns wait beside the ring, whose tokens they would overwrite, until the next append."""
@@ -140,7 +160,7 @@ class ChunkedCache(StatefulCache):
         if columns.padded:
             padding = columns.padding(self._device)
             new = tuple(x.masked_fill_(padding, 0) for x in new)
-        read = ChunkedRead(self, columns, new, min(SLOTS, max(columns.firsts)))
+        read = ChunkedRead(self, columns, new)
         self._storage.lend(read)
         self._waiting = new, columns
         self._advance(columns)
@@ -152,8 +172,8 @@ class ChunkedCache(StatefulCache):
         """Write the columns beside the ring into it, those that no trim took back."""
         if self._waiting is not None:
             (k, v), columns = self._waiting
+            self._kernels.write(self._storage, k, v, columns._replace(ends=self._offsets))
             self._waiting = None
-            self._write(k, v, columns._replace(ends=self._offsets))
 
     def _advance_by(self, steps: tuple[int, ...]) -> None:
         if self._waiting is not None:
@@ -162,13 +182,6 @@ class ChunkedCache(StatefulCache):
                 " append once outside the graph first, then reset this cache"
             )
         super()._advance_by(steps)
-        left = zip(self._oldest, self._offsets)
-        self._oldest = tuple([max(oldest, end - RING) for oldest, end in left])
-
-    def _write(self, k: torch.Tensor, v: torch.Tensor, columns: Columns) -> None:
-        self._kernels.write(self._storage, k, v, columns)
-        left = zip(self._oldest, columns.ends)
-        self._oldest = tuple([max(oldest, end - RING) for oldest, end in left])
 
     # -- taking tokens back
 
@@ -253,7 +266,7 @@ class ChunkedCache(StatefulCache):
         return runs(self._oldest[row], self._offsets[row])
 
     def _check_saved(self) -> None:
-        for offset, oldest in zip(self._offsets, self._oldest):
+        for offset, oldest in zip(self._offsets, self._kept):
             if not max(0, offset - RING) <= oldest <= min(offset, first_seen(offset)):
                 raise ValueError(
                     f"the state is damaged: no row is at {offset}, oldest {oldest}; save it again"

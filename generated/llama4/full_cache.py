@@ -1,5 +1,5 @@
 # Written by kvgen from llama4.kv and yours to keep: kvgen claims no right to it. Edit llama4.kv.
-# kvgen: llama4.kv source fd738860da89 body bbef9c1d4017 codegen 1
+# kvgen: llama4.kv source fd738860da89 body 6285d22f0e55 codegen 1
 """FullCache: all tokens of each row.
 
     policy Full {            # llama4.kv:18
@@ -20,10 +20,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.compiler import is_compiling
 
 from ._cache import Constant
 from ._checks import columns_of
-from ._columns import Columns
+from ._columns import Columns, Step
 from ._reads import StoredRead
 from ._stateful import StatefulCache
 from .full_policy import (
@@ -92,14 +93,17 @@ class FullCache(StatefulCache):
 
     def append_decode(self, k: torch.Tensor, v: torch.Tensor) -> FullRead:
         """One token a row: k [B, 8, 1, 128], v [B, 8, 1, 128]."""
+        if is_compiling():
+            return self._compiled(k, v, True)
         self._settled("append_decode")
         self._check(k, v, 1)
-        starts = self._offsets
-        ends = tuple([start + 1 for start in starts])
-        return self._append(k, v, Columns(starts, starts, ends, 1))
+        columns = Step.after(self._offsets)
+        return self._append(k, v, columns)
 
     def append_window(self, k: torch.Tensor, v: torch.Tensor) -> FullRead:
         """L columns a row: k [B, 8, L, 128], v [B, 8, L, 128]."""
+        if is_compiling():
+            return self._compiled(k, v, False)
         width = columns_of(k, self.key_dim)
         self._check(k, v, width)
         columns = self._coming(width)
@@ -110,7 +114,7 @@ class FullCache(StatefulCache):
             self._storage.resized(-(-max(columns.ends) // 32) * 32)
         self._kernels.write(self._storage, k, v, columns)
         self._advance(columns)
-        return self._storage.lend(FullRead(self, columns, None, max(columns.ends)))
+        return self._storage.lend(FullRead(self, columns, None))
 
     # -- taking tokens back
 

@@ -1,5 +1,5 @@
 # Written by kvgen from mistral.kv and yours to keep: kvgen claims no right to it. Edit mistral.kv.
-# kvgen: mistral.kv source 0d21d37929f3 body 055121c7c76c codegen 1
+# kvgen: mistral.kv source 0d21d37929f3 body ccb2cf17f8d9 codegen 1
 """What the Triton kernels of all stored policies have in common: which kernel, which grid, which workspace."""
 
 from typing import Any, NamedTuple
@@ -54,8 +54,8 @@ class StoredKernels:
     window: Any
 
     def __init__(self, batch_size: int, dtype: torch.dtype, device: torch.device) -> None:
+        self.dtype, self.device = dtype, device
         self._device = Device(device)
-        self._dtype = dtype
         self._places = Places(batch_size, device)
         self._kernels: dict[Any, Kernel] = {}
         self._steps: dict[Any, DecodeStep] = {}
@@ -64,7 +64,7 @@ class StoredKernels:
     def ahead(cls, target: str, dtype: torch.dtype) -> "StoredKernels":
         """Kernels for a target without a device: its `..._kernel` methods say what to compile."""
         kernels = object.__new__(cls)
-        kernels._device, kernels._dtype, kernels._kernels = Target(target), dtype, {}
+        kernels._device, kernels.dtype, kernels._kernels = Target(target), dtype, {}
         return kernels
 
     # -- where rows stand
@@ -73,6 +73,7 @@ class StoredKernels:
         """Rows stand elsewhere now, after a trim, a row change, a reset or a load: tell the device before it goes on."""
         if len(offsets) != len(self._places.ends):
             self._places = Places(len(offsets), self._places.device)
+            self._kernels, self._steps = {}, {}  # which know where the others were
         self._places.place(offsets)
 
     def moved(self) -> tuple[tuple[int, ...], list[int]]:
@@ -85,7 +86,8 @@ class StoredKernels:
         """Store the tokens of an append."""
         if columns.width == 0:
             return
-        if self._device.elsewhere:
+        stream = self._device.stream()
+        if stream is None:
             with torch.cuda.device(self._device.index):
                 self.write(storage, k, v, columns)
             return
@@ -98,11 +100,10 @@ class StoredKernels:
             storage.separate()
         if storage.held() and not capturing():  # a replay invalidates the reads before it
             storage.keep(columns, self.runs)
-        keys, values = storage.keys, storage.values
         (k, keys_first), (v, values_first) = layout(k), layout(v)
-        stream, places = self._device.stream(), self._places
-        slots = () if self.ring else (keys.shape[2],)
+        places = self._places
         if columns.width > STEP_COLUMNS or columns.padded:
+            keys, values, slots = storage.keys, storage.values, self._slots(storage)
             places.put(columns)
             kernel = self.columns_kernel(keys_first, values_first)
             lines = kernel.constants["LINES"]
@@ -112,8 +113,29 @@ class StoredKernels:
         if columns.firsts != places.ends:
             places.place(columns.firsts)
         kernel = self.step_kernel(columns.width, keys_first, values_first)
-        kernel((len(columns.ends), 1, 1), stream, k, v, keys, values, places.rows, *slots)
+        beside = self._beside(kernel, storage)
+        kernel.launch(len(columns.ends), 1, 1, stream, (k, v, *beside))
         places.ends, places.columns = columns.ends, columns
+
+    def _beside(self, kernel: Kernel, storage: Any, *parts: torch.Tensor) -> tuple[Any, ...]:
+        """What a kernel takes beside an append or a query: planes, the rows' places, workspace, slots where they vary.
+
+        Once it is compiled addresses will do, which are the same at each step.
+        """
+        place = storage.place
+        if place is not None and kernel.place is place:
+            return kernel.beside
+        tensors = storage.keys, storage.values, self._places.rows, *parts
+        if not kernel.ready:
+            return *tensors, *self._slots(storage)
+        addresses = tuple([x.data_ptr() for x in tensors])
+        if place is None:
+            place = storage.place = addresses[:2]
+        kernel.place, kernel.beside = place, (*addresses, *self._slots(storage))
+        return kernel.beside
+
+    def _slots(self, storage: Any) -> tuple[int, ...]:
+        return () if self.ring else (storage.keys.shape[2],)
 
     def step_kernel(self, width: int, keys_first: bool, values_first: bool) -> Kernel:
         key = "step", width, keys_first, values_first
@@ -142,7 +164,7 @@ class StoredKernels:
 
     def _lines(self) -> int:
         """Tokens of a head that a program of 4 warps copies at once: 8 KB of each plane."""
-        line = power_of_two(max(self.key_dim, self.value_dim)) * self._dtype.itemsize
+        line = power_of_two(max(self.key_dim, self.value_dim)) * self.dtype.itemsize
         return max(1, 8192 // line)
 
     # -- reads
@@ -162,39 +184,45 @@ class StoredKernels:
         if INTERPRETED and q.dtype is torch.bfloat16:  # whose products the interpreter gets wrong
             out, lse = self.attend(read, q.float(), scale, sink_logits)
             return out.to(q.dtype), lse
-        if self._device.elsewhere:
+        stream = self._device.stream()
+        if stream is None:
             with torch.cuda.device(self._device.index):
                 return self.attend(read, q, scale, sink_logits, return_lse)
         columns = read.columns
-        shape = len(columns.ends), self.query_heads, columns.width
         few = read.new is None and (self.ring or columns.width <= STEP_COLUMNS)
-        kept = few and not return_lse
-        lse = None if kept else q.new_empty(shape, dtype=torch.float32)
+        lse = q.new_empty(q.shape[:3], dtype=torch.float32) if return_lse or not few else None
         if scale <= 0:
             q, scale = q * scale, 1.0  # kernels take the maximum before they scale
         q, columns_first = layout(q)
-        alike = self.key_dim == self.value_dim and not columns_first
-        out = torch.empty_like(q) if alike else q.new_empty(*shape, self.value_dim)
+        if self.key_dim == self.value_dim and not columns_first:
+            out = torch.empty_like(q)  # the quickest way to memory
+        else:
+            out = q.new_empty(*q.shape[:3], self.value_dim)
         if columns.width == 0:
             return out, lse
         logits = () if sink_logits is None else (aligned(sink_logits.detach().float()),)
         attend = self._decode if few else self._window
-        attend(read, q, columns_first, scale, logits, out, lse)
+        attend(read, stream, q, columns_first, scale, logits, out, lse)
         return out, lse
 
-    def _decode(self, read, q, columns_first, scale, logits, out, lse) -> None:
-        columns = read.columns
+    def _decode(self, read, stream, q, columns_first, scale, logits, out, lse) -> None:
+        columns, storage, places = read.columns, read.planes(), self._places
         key = len(columns.ends), columns.width, columns_first, columns.padded, scale, q.dtype
         step = self._steps.get(key) or self._prepare(key)
         lse = step.log if lse is None else lse
-        keys, values = read.keys, read.values
-        places, stream = self._places.find(columns), self._device.stream()
-        slots = () if self.ring else (keys.shape[2],)
+        beside = self._beside(step.kernel, storage, *step.parts)
+        if columns is not places.columns:
+            beside = *beside[:2], places.of(columns).to(places.device), *beside[3:]
+        x, y, z = step.grid
         if step.merge is None:
-            step.kernel(step.grid, stream, q, keys, values, places, *logits, out, lse, *slots)
+            arguments = q, *beside[:3], *logits, out, lse, *beside[3:]
+            step.kernel.launch(x, y, z, stream, arguments)
             return
-        step.kernel(step.grid, stream, q, keys, values, places, *logits, *step.parts, *slots)
-        step.merge(step.merge_grid, stream, *step.parts, *logits, out, lse)
+        arguments = (q, *beside[:3], *logits, *beside[3:]) if logits else (q, *beside)
+        step.kernel.launch(x, y, z, stream, arguments)
+        sums, logs = beside[3:5] if step.merge.ready else step.parts
+        x, y, z = step.merge_grid
+        step.merge.launch(x, y, z, stream, (sums, logs, *logits, out, lse))
 
     def _prepare(self, key: Any) -> "DecodeStep":
         """What steps of one kind launch. Their workspace is kept: a step allocates nothing but its answer."""
@@ -260,14 +288,14 @@ class StoredKernels:
         """The plans for queries of a dtype, which keys and values are multiplied in."""
         return self.plans[self._device.target, dtype.itemsize]
 
-    def _window(self, read, q, columns_first, scale, logits, out, lse) -> None:
+    def _window(self, read, stream, q, columns_first, scale, logits, out, lse) -> None:
         columns = read.columns
         planes = (read.keys, read.values, *(read.new or ()))
-        slots = () if self.ring else (read.keys.shape[2],)
+        slots = self._slots(read)
         held = self.ring and max(columns.firsts) > 0
         kernel = self.window_kernel(columns_first, held, scale, q.dtype)
         grid = (-(-columns.width // kernel.constants["ROWS"]), self.query_heads, len(columns.ends))
-        places, stream = self._places.find(columns), self._device.stream()
+        places = self._places.find(columns)
         kernel(grid, stream, q, *planes, places, *logits, out, lse, *slots, columns.width)
 
     def window_kernel(self, columns_first, held, scale, dtype) -> Kernel:

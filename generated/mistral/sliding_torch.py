@@ -1,5 +1,5 @@
 # Written by kvgen from mistral.kv and yours to keep: kvgen claims no right to it. Edit mistral.kv.
-# kvgen: mistral.kv source 0d21d37929f3 body 2a5addf0ff1c codegen 1
+# kvgen: mistral.kv source 0d21d37929f3 body d67fd895fa74 codegen 1
 """The torch kernels of SlidingCache: the last 4096 tokens of each row, in a ring.
 
 Query columns are attended in tiles, so work grows as L times what a query sees. The keys of a tile are pieces of the
@@ -27,7 +27,7 @@ class SlidingTorch:
     name = "torch tiles"
 
     def __init__(self, batch_size: int, dtype: torch.dtype, device: torch.device) -> None:
-        pass
+        self.dtype, self.device = dtype, device
 
     def write(self, storage: Storage, k: torch.Tensor, v: torch.Tensor, columns: Columns) -> None:
         """Store the tokens of an append."""

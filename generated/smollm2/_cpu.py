@@ -1,5 +1,5 @@
 # Written by kvgen from smollm2.kv and yours to keep: kvgen claims no right to it. Edit smollm2.kv.
-# kvgen: smollm2.kv source 4545e14289df body 3c4c4735b631 codegen 1
+# kvgen: smollm2.kv source 4545e14289df body a03f627bcb2e codegen 1
 """Loads the C++ kernels of this package and calls them: the part that all policies share."""
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 import struct
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -54,6 +54,21 @@ class Job(ctypes.Structure):
         ("workspace_bytes", NUMBER),
         ("threads", NUMBER),
     ]
+
+
+# The fields from `new_keys` on, to `overwritten` and to `scale`, in one go: one by one takes longer.
+TOKENS = Job.new_keys.offset
+put_tokens, put_queries = struct.Struct("5q").pack_into, struct.Struct("11qd").pack_into
+NO_TOKENS = 0, 0
+get_num_threads = torch.get_num_threads
+
+
+class Planes(NamedTuple):
+    """Where the planes of a storage are, and how many numbers one has."""
+
+    keys: int
+    values: int
+    numbers: int
 
 
 class Library:
@@ -106,11 +121,14 @@ class CpuKernels:
             raise ImportError(
                 f"the cpu backend works on CPU tensors, not on {device}; use backend='auto'"
             )
+        self.dtype, self.device = dtype, device
         self._library = open_library(self.SOURCE, dtype)
-        self._lock = threading.Lock()
+        lock = threading.Lock()  # one call at a time; `with` would take three times as long
+        self._begin, self._end = lock.acquire, lock.release
         self._positions = (NUMBER * (3 * batch_size))()
         self._strides = (NUMBER * 9)()  # of keys, values and queries that do not lie side by side
         self._put_positions = struct.Struct(f"{3 * batch_size}q").pack_into
+        self._alike = self.KEY_DIM == self.VALUE_DIM
         first = ctypes.addressof(self._positions)
         self._job = Job(
             rows=batch_size,
@@ -120,35 +138,37 @@ class CpuKernels:
         )
         self._address = ctypes.addressof(self._job)
         self._columns: Columns | None = None  # those that the job is about
-        self._planes = 0, 0  # and the addresses of their planes
+        self._planes: Planes | None = None  # and where they are stored
         self._workspace: torch.Tensor | None = None
 
     def write(self, storage: Storage, k: torch.Tensor, v: torch.Tensor, columns: Columns) -> None:
         """Store the tokens of an append; reads that are still held get those that it overwrites."""
         if storage.shared:
             storage.separate()
-        lowest_slot = 0 if max(columns.ends) > storage.slots else min(columns.firsts)
-        held = storage.held(lowest_slot)
+        held = storage.held()
+        if held:
+            lowest_slot = 0 if max(columns.ends) > storage.slots else min(columns.firsts)
+            held = [read for read in held if read.slots > lowest_slot]
         old = self._room_for(columns, storage.keys) if held else None
-        with self._lock:
-            job = self._place(columns, storage.keys, storage.values)
-            job.overwritten = None if old is None else old.data_ptr()
-            k, job.key_strides = self._numbers(k, 0)
-            v, job.value_strides = self._numbers(v, 1)
-            job.new_keys, job.new_values = k.data_ptr(), v.data_ptr()
+        self._begin()
+        try:
+            job = self._place(storage, columns)
+            k, key_strides = self._numbers(k, 0)
+            v, value_strides = self._numbers(v, 1)
+            overwritten = 0 if old is None else old.data_ptr()
+            put_tokens(
+                job, TOKENS, k.data_ptr(), v.data_ptr(), key_strides, value_strides, overwritten
+            )
             short = k.numel() < SHORT_CALL
             (self._library.append_short if short else self._library.append_long)(self._address)
+        finally:
+            self._end()
         if old is not None:
             storage.hand_over(held, Kept(old, columns, self))
 
     def _room_for(self, columns: Columns, like: torch.Tensor) -> torch.Tensor:
         tokens = len(columns.ends) * columns.width
         return like.new_empty(tokens * self.HEADS * (self.KEY_DIM + self.VALUE_DIM))
-
-    def _room_for_answers(self, q: torch.Tensor) -> torch.Tensor:
-        if self.KEY_DIM == self.VALUE_DIM and q.is_contiguous():
-            return torch.empty_like(q)  # the quickest way to memory
-        return q.new_empty((*q.shape[:3], self.VALUE_DIM))
 
     def attend(
         self,
@@ -159,57 +179,77 @@ class CpuKernels:
         return_lse: bool = True,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """q [B, Hq, L, Dk] to out [B, Hq, L, Dv] in q's dtype and lse, float32 [B, Hq, L]."""
-        columns, keys, library = read.columns, read.keys, self._library
-        out = self._room_for_answers(q)
+        columns, storage = read.columns, read.planes()
+        q, strides = self._numbers(q, 2)
+        if self._alike and not strides:
+            out = torch.empty_like(q)  # the quickest way to memory
+        else:
+            out = q.new_empty((*q.shape[:3], self.VALUE_DIM))
         lse = q.new_empty(q.shape[:3], dtype=torch.float32) if return_lse else None
         logits = None if sink_logits is None else sink_logits.detach().float().contiguous()
-        with self._lock:
-            job = self._place(columns, keys, read.values)
-            q, job.query_strides = self._numbers(q, 2)
-            job.query, job.out = q.data_ptr(), out.data_ptr()
-            job.lse = None if lse is None else lse.data_ptr()
-            job.query_is_float = q.dtype is torch.float32
-            job.sink_logits = None if logits is None else logits.data_ptr()
-            job.scale = scale
-            if read.new is None:
-                job.new_keys = job.new_values = None
-            else:
-                job.new_keys, job.new_values = (x.data_ptr() for x in read.new)
-            short = columns.width * keys.numel() < SHORT_CALL
-            self._run(library.attend_short if short else library.attend_long)
+        new = NO_TOKENS if read.new is None else [x.data_ptr() for x in read.new]
+        self._begin()
+        try:
+            job = self._place(storage, columns)
+            put_queries(
+                job,
+                TOKENS,
+                *new,
+                0,
+                0,
+                0,
+                q.data_ptr(),
+                strides,
+                q.dtype is torch.float32,
+                out.data_ptr(),
+                0 if lse is None else lse.data_ptr(),
+                0 if logits is None else logits.data_ptr(),
+                scale,
+            )
+            short = columns.width * self._planes.numbers < SHORT_CALL
+            attend = self._library.attend_short if short else self._library.attend_long
+            while needed := attend(self._address):
+                self._make_room(needed)
+        finally:
+            self._end()
         return out, lse
 
-    def _place(self, columns: Columns, keys: torch.Tensor, values: torch.Tensor) -> Job:
+    def _place(self, storage: Storage, columns: Columns) -> Job:
         """The job of these columns: a decode step places it once, for the append and the read."""
         job = self._job
-        torch.get_num_threads()  # in a new Python thread the pool learns torch's number only when asked for it
+        get_num_threads()  # in a new Python thread the pool learns torch's number only when asked for it
         if columns is not self._columns:
             self._put_positions(self._positions, 0, *columns.starts, *columns.firsts, *columns.ends)
             job.width, self._columns = columns.width, columns
-        planes = keys.data_ptr(), values.data_ptr()
-        if planes != self._planes:
-            self._planes = job.keys, job.values = planes
-            job.slots = keys.shape[2]
-            if self.KEEPS_PLANES and keys.nbytes >= HUGE_PLANE:
-                self._library.huge_pages(planes[0], keys.nbytes)
-                self._library.huge_pages(planes[1], values.nbytes)
+        planes = storage.place or self._find(storage)
+        if planes is not self._planes:
+            self._planes = planes
+            job.keys, job.values, job.slots = planes.keys, planes.values, storage.slots
         return job
 
-    def _numbers(self, x: torch.Tensor, which: int) -> tuple[torch.Tensor, int | None]:
-        """`x` and the address of its strides: None where its numbers lie side by side. Copied if those of a column do not."""
+    def _find(self, storage: Storage) -> Planes:
+        """Look where planes are, once."""
+        keys, values = storage.keys, storage.values
+        planes = storage.place = Planes(keys.data_ptr(), values.data_ptr(), keys.numel())
+        if self.KEEPS_PLANES and keys.nbytes >= HUGE_PLANE:
+            self._library.huge_pages(planes.keys, keys.nbytes)
+            self._library.huge_pages(planes.values, values.nbytes)
+        return planes
+
+    def _numbers(self, x: torch.Tensor, which: int) -> tuple[torch.Tensor, int]:
+        """`x` and the address of its strides: 0 where its numbers lie side by side. Copied if those of a column do not."""
         if x.is_contiguous():
-            return x, None
+            return x, 0
         if x.stride(-1) != 1:
-            return x.contiguous(), None
+            return x.contiguous(), 0
         at = 3 * which
         self._strides[at : at + 3] = x.stride()[:3]
         return x, ctypes.addressof(self._strides) + 8 * at
 
-    def _run(self, attend: Any) -> None:
+    def _make_room(self, needed: int) -> None:
         """A kernel that lacks workspace says how much it needs, and does nothing; it grows to that and stays."""
-        while needed := attend(self._address):
-            self._workspace = torch.empty(needed, dtype=torch.uint8)
-            self._job.workspace, self._job.workspace_bytes = self._workspace.data_ptr(), needed
+        self._workspace = torch.empty(needed, dtype=torch.uint8)
+        self._job.workspace, self._job.workspace_bytes = self._workspace.data_ptr(), needed
 
 
 class Kept:

@@ -1,5 +1,5 @@
 # Written by kvgen from smollm2.kv and yours to keep: kvgen claims no right to it. Edit smollm2.kv.
-# kvgen: smollm2.kv source 4545e14289df body 967af56e7af0 codegen 1
+# kvgen: smollm2.kv source 4545e14289df body 87a0a320b077 codegen 1
 """WindowedCache: the last 256 tokens and the first 4 of each row, in a ring.
 
     policy Windowed {          # smollm2.kv:20
@@ -23,10 +23,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.compiler import is_compiling
 
 from ._cache import Constant
 from ._checks import columns_of
-from ._columns import Columns
+from ._columns import Columns, Step
 from ._reads import StoredRead
 from ._stateful import StatefulCache
 from .windowed_policy import (
@@ -103,23 +104,41 @@ class WindowedCache(StatefulCache):
     def _slots(self) -> int:
         return SLOTS
 
+    @property
+    def _oldest(self) -> tuple[int, ...]:
+        """The oldest position of each row that was not overwritten: appends overwrite what is RING before their end."""
+        ends = self._offsets
+        if self._waiting is not None:
+            ends = map(min, ends, self._waiting[1].firsts)
+        return tuple([max(oldest, end - RING) for oldest, end in zip(self._kept, ends)])
+
+    @_oldest.setter
+    def _oldest(self, oldest: tuple[int, ...]) -> None:
+        self._kept = oldest
+
     # -- appends
 
     def append_decode(self, k: torch.Tensor, v: torch.Tensor) -> WindowedRead:
         """One token a row: k [B, 3, 1, 64], v [B, 3, 1, 64]."""
+        if is_compiling():
+            return self._compiled(k, v, True)
         self._settled("append_decode")
         self._check(k, v, 1)
-        starts = self._offsets
-        columns = Columns(starts, starts, tuple([start + 1 for start in starts]), 1)
-        read = self._append_in_place(k, v, columns)
+        if self._waiting is not None:
+            self._commit()
+        columns = Step.after(self._offsets)
+        self._kernels.write(self._storage, k, v, columns)
+        self._offsets = columns.ends
         self._verified = (0,) * self._batch_size
-        return read
+        return self._storage.lend(WindowedRead(self, columns, None))
 
     def append_window(self, k: torch.Tensor, v: torch.Tensor) -> WindowedRead:
         """L columns a row: k [B, 3, L, 64], v [B, 3, L, 64].
 
         Up to 8 columns are written in place, up to 263 wait beside the ring until the next append.
         """
+        if is_compiling():
+            return self._compiled(k, v, False)
         width = columns_of(k, self.key_dim)
         self._check(k, v, width)
         columns = self._coming(width)
@@ -131,10 +150,11 @@ class WindowedCache(StatefulCache):
 
     def _append_in_place(self, k: torch.Tensor, v: torch.Tensor, columns: Columns) -> WindowedRead:
         """No query of these columns sees a token that they overwrite."""
-        self._commit()
-        self._write(k, v, columns)
+        if self._waiting is not None:
+            self._commit()
+        self._kernels.write(self._storage, k, v, columns)
         self._advance(columns)
-        return self._storage.lend(WindowedRead(self, columns, None, min(SLOTS, max(columns.ends))))
+        return self._storage.lend(WindowedRead(self, columns, None))
 
     def _append_beside(self, k: torch.Tensor, v: torch.Tensor, columns: Columns) -> WindowedRead:
         """The columns wait beside the ring, whose tokens they would overwrite, until the next append."""
@@ -143,7 +163,7 @@ class WindowedCache(StatefulCache):
         if columns.padded:
             padding = columns.padding(self._device)
             new = tuple(x.masked_fill_(padding, 0) for x in new)
-        read = WindowedRead(self, columns, new, min(SLOTS, max(columns.firsts)))
+        read = WindowedRead(self, columns, new)
         self._storage.lend(read)
         self._waiting = new, columns
         self._advance(columns)
@@ -155,8 +175,8 @@ class WindowedCache(StatefulCache):
         """Write the columns beside the ring into it, those that no trim took back."""
         if self._waiting is not None:
             (k, v), columns = self._waiting
+            self._kernels.write(self._storage, k, v, columns._replace(ends=self._offsets))
             self._waiting = None
-            self._write(k, v, columns._replace(ends=self._offsets))
 
     def _advance_by(self, steps: tuple[int, ...]) -> None:
         if self._waiting is not None:
@@ -165,13 +185,6 @@ class WindowedCache(StatefulCache):
                 " append once outside the graph first, then reset this cache"
             )
         super()._advance_by(steps)
-        left = zip(self._oldest, self._offsets)
-        self._oldest = tuple([max(oldest, end - RING) for oldest, end in left])
-
-    def _write(self, k: torch.Tensor, v: torch.Tensor, columns: Columns) -> None:
-        self._kernels.write(self._storage, k, v, columns)
-        left = zip(self._oldest, columns.ends)
-        self._oldest = tuple([max(oldest, end - RING) for oldest, end in left])
 
     # -- taking tokens back
 
@@ -257,7 +270,7 @@ class WindowedCache(StatefulCache):
         return runs(0, min(SINKS, offset)) + runs(max(SINKS, self._oldest[row]), offset)
 
     def _check_saved(self) -> None:
-        for offset, oldest in zip(self._offsets, self._oldest):
+        for offset, oldest in zip(self._offsets, self._kept):
             if not max(0, offset - RING) <= oldest <= offset:
                 raise ValueError(
                     f"the state is damaged: no row is at {offset}, oldest {oldest}; save it again"

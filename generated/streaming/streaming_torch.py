@@ -1,5 +1,5 @@
 # Written by kvgen from streaming.kv and yours to keep: kvgen claims no right to it. Edit streaming.kv.
-# kvgen: streaming.kv source e0ad27c66182 body 8512bbd8d5b7 codegen 1
+# kvgen: streaming.kv source e0ad27c66182 body cfbe76fe14b5 codegen 1
 """The torch kernels of StreamingCache: the last 2044 tokens and the first 4 of each row, in a ring.
 
 Query columns are attended in tiles, so work grows as L times what a query sees. The keys of a tile are pieces of the
@@ -27,7 +27,7 @@ class StreamingTorch:
     name = "torch tiles"
 
     def __init__(self, batch_size: int, dtype: torch.dtype, device: torch.device) -> None:
-        pass
+        self.dtype, self.device = dtype, device
 
     def write(self, storage: Storage, k: torch.Tensor, v: torch.Tensor, columns: Columns) -> None:
         """Store the tokens of an append."""

@@ -1,5 +1,5 @@
 # Written by kvgen from training.kv and yours to keep: kvgen claims no right to it. Edit training.kv.
-# kvgen: training.kv source 08947af253aa body ae7167a58895 codegen 1
+# kvgen: training.kv source 08947af253aa body 5ae2dbc255a1 codegen 1
 """What the columns of one append see, as it was then."""
 
 from __future__ import annotations
@@ -38,24 +38,24 @@ class Read:
     def __exit__(self, *_: Any) -> None:
         self.close()
 
-    def _like(self) -> torch.Tensor:
-        """A tensor of the dtype and device that queries must have."""
-        return self.new[0]
-
     def _check(self, q: torch.Tensor, scale: float | None) -> None:
         if self.kernels is None:
             raise RuntimeError("this read was closed: attend before closing it, or append again")
-        want = (len(self.columns.ends), self.query_heads, self.columns.width, self.key_dim)
+        columns = self.columns
+        want = (len(columns.ends), self.query_heads, columns.width, self.key_dim)
         if not isinstance(q, torch.Tensor) or q.shape != want:
             raise ValueError(f"q must be {list(want)}, a query a column, got {shown(q)}")
-        k = self._like()
-        if (q.dtype is not k.dtype and q.dtype is not torch.float32) or q.device != k.device:
+        dtype, device = self.kernels.dtype, self.kernels.device
+        if (q.dtype is not dtype and q.dtype is not torch.float32) or q.device != device:
             raise ValueError(
-                f"q must be {k.dtype} or torch.float32 on {k.device}, got {q.dtype} on {q.device};"
+                f"q must be {dtype} or torch.float32 on {device}, got {q.dtype} on {q.device};"
                 " convert it first"
             )
-        number = isinstance(scale, (int, float)) and math.isfinite(scale) and scale > 0
-        if scale is not None and not number:
+        if scale is not None:
+            self._check_scale(scale)
+
+    def _check_scale(self, scale: Any) -> None:
+        if not isinstance(scale, (int, float)) or not math.isfinite(scale) or scale <= 0:
             raise ValueError(f"scale must be a finite number above 0, or None, got {scale!r}")
 
     def _check_sink_logits(self, sink_logits: torch.Tensor | None) -> None:
@@ -66,7 +66,7 @@ class Read:
                 f"sink_logits must be given: a float tensor [{self.query_heads}], one logit a"
                 f" query head; got {shown(sink_logits)}"
             )
-        device = self._like().device
+        device = self.kernels.device
         if sink_logits.device != device:
             raise ValueError(
                 f"sink_logits must be on {device}, got {sink_logits.device}; move them first"

@@ -1,5 +1,5 @@
 # Written by kvgen from training.kv and yours to keep: kvgen claims no right to it. Edit training.kv.
-# kvgen: training.kv source 08947af253aa body f337d907e9ba codegen 1
+# kvgen: training.kv source 08947af253aa body 84eab129aa59 codegen 1
 """What the Triton kernels of stateless policies have in common: a forward and a backward pass without atomics."""
 
 from typing import Any
@@ -32,6 +32,7 @@ class TrainedKernels:
     query_gradients: Any
 
     def __init__(self, batch_size: int, dtype: torch.dtype, device: torch.device) -> None:
+        self.dtype, self.device = dtype, device
         self._device = Device(device)
         self._kernels: dict[Any, Kernel] = {}
         self._lengths: tuple[Any, Any] = None, None
@@ -48,7 +49,7 @@ class TrainedKernels:
         if INTERPRETED and q.dtype is torch.bfloat16:  # whose products the interpreter gets wrong
             out, lse = self.attend(read, q.float(), scale, sink_logits)
             return out.to(q.dtype), lse
-        if self._device.elsewhere:
+        if self._device.stream() is None:
             with torch.cuda.device(self._device.index):
                 return self.attend(read, q, scale, sink_logits)
         k, v = read.new

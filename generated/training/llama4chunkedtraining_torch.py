@@ -1,5 +1,5 @@
 # Written by kvgen from training.kv and yours to keep: kvgen claims no right to it. Edit training.kv.
-# kvgen: training.kv source 08947af253aa body 59e3d0cc54a4 codegen 1
+# kvgen: training.kv source 08947af253aa body dc85d2915d15 codegen 1
 """The torch kernels of Llama4ChunkedTrainingCache: nothing is stored; for training and scoring.
 
 Query columns are attended in tiles, so work grows as L times what a query sees; keys that every query of a tile sees need
@@ -28,7 +28,7 @@ class Llama4ChunkedTrainingTorch:
     name = "torch tiles"
 
     def __init__(self, batch_size: int, dtype: torch.dtype, device: torch.device) -> None:
-        pass
+        self.dtype, self.device = dtype, device
 
     def attend(
         self,

@@ -101,7 +101,12 @@ class Rig:
             self.kernels.write(self.storage, k, v, columns)
         new = (k.contiguous(), v.contiguous()) if beside else None
         return SimpleNamespace(
-            columns=columns, keys=self.keys, values=self.values, new=new, kv=(k, v)
+            columns=columns,
+            keys=self.keys,
+            values=self.values,
+            planes=lambda: self.storage,
+            new=new,
+            kv=(k, v),
         )
 
     def commit(self, read: Any) -> None:

@@ -38,5 +38,5 @@ def test_launches_of_a_step(measured):
 
 
 def test_a_step_costs_a_few_plain_launches(measured):
-    """Checks, book-keeping, three launches and the answer's memory. 3.3 when this was written; the aim is 1.5."""
-    assert measured["Ring step"] <= 4.5 * measured["plain launch"], measured
+    """Checks, book-keeping, three launches and the answer's memory. 1.7 when this was written, 1.55 with two; the aim is 1.5."""
+    assert measured["Ring step"] <= 2.4 * measured["plain launch"], measured
