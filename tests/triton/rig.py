@@ -66,7 +66,8 @@ class Rig:
         slots = model.capacity(self.policy) or SLOTS
         self.keys = torch.full((rows, heads.kv, slots, heads.key_dim), math.nan, dtype=dtype)
         self.values = torch.full((rows, heads.kv, slots, heads.value_dim), math.nan, dtype=dtype)
-        self.storage = SimpleNamespace(keys=self.keys, values=self.values, held=list, shared=False)
+        storage = importlib.import_module(f"{stem}._storage").Storage
+        self.storage = storage(self.keys, self.values)
         self.random = torch.Generator().manual_seed(seed)
         self.stored = [
             [torch.zeros(heads.kv, 0, dim, dtype=dtype) for dim in self._dims] for _ in range(rows)
@@ -100,14 +101,12 @@ class Rig:
         if not beside:
             self.kernels.write(self.storage, k, v, columns)
         new = (k.contiguous(), v.contiguous()) if beside else None
-        return SimpleNamespace(
-            columns=columns,
-            keys=self.keys,
-            values=self.values,
-            planes=lambda: self.storage,
-            new=new,
-            kv=(k, v),
-        )
+        return self.read(columns, new=new, kv=(k, v))
+
+    def read(self, columns: Any, new: Any = None, kv: Any = None) -> Any:
+        """What a kernel looks at."""
+        stored = {"keys": self.keys, "values": self.values, "planes": lambda: self.storage}
+        return SimpleNamespace(columns=columns, new=new, kv=kv, **stored)
 
     def commit(self, read: Any) -> None:
         """Write what waits beside the ring."""

@@ -1,6 +1,8 @@
 """Places on the device: what a replayed graph moves, and how host and device come to agree again. Replays are played by
 launching the append kernel behind the host's back, as a graph does."""
 
+import importlib
+
 import pytest
 import torch
 
@@ -13,10 +15,14 @@ CLAUSES = {
 }
 
 
+def package_of(clauses):
+    text = f"policy Tested {{ heads query 2 kv 1 dim 16 dtype f32 {clauses} padding left right }}"
+    return load_text(f"kvgen 1\n{text}\nmodel Two {{ layers 2 repeat Tested }}\n", "tested")
+
+
 def pair(clauses, rows=2):
     """A cache on triton and one on torch, to be given the same tokens."""
-    text = f"kvgen 1\npolicy Tested {{ heads query 2 kv 1 dim 16 dtype f32 {clauses} padding left right }}\n"
-    package = load_text(text, "tested")
+    package = package_of(clauses)
     return [package.TestedCache(rows, backend=name) for name in ("triton", "torch")]
 
 
@@ -133,3 +139,85 @@ def test_other_backends_have_nothing_to_sync():
     plain.append_decode(*tokens())
     plain.sync()
     assert plain.offset == 1
+
+
+def test_a_model_is_brought_up_to_date_as_one():
+    caches = package_of(CLAUSES["ring"]).TwoCaches(2, backend="triton")
+    for cache in caches.layers:
+        cache.append_decode(*tokens())
+        for _ in range(15):
+            replay(cache, *tokens())
+    caches.sync()
+    assert caches.offsets == (16, 16)
+    assert [caches.is_trimmable(n) for n in (4, 5)] == [True, False]
+
+
+def test_replays_while_columns_wait_beside_the_ring_are_refused():
+    cache, _ = pair(CLAUSES["ring"])
+    cache.append_window(*tokens(6))
+    replay(cache, *tokens())
+    with pytest.raises(RuntimeError, match="waited beside the ring"):
+        cache.sync()
+    cache.reset()
+    cache.append_decode(*tokens())
+    cache.sync()
+    assert cache.offsets == (1, 1)
+
+
+@pytest.mark.parametrize("clauses", CLAUSES.values(), ids=CLAUSES.keys())
+def test_what_a_graph_holds_keeps_its_address(clauses):
+    """Planes and places, for life; only another number of rows moves them."""
+    cache, _ = pair(clauses)
+
+    def addresses():
+        storage = cache._storage
+        held = storage.keys, storage.values, cache._kernels._places.rows
+        return [x.data_ptr() for x in held]
+
+    before = addresses()
+    cache.append_window(*tokens(6))
+    state = cache.state_dict()
+    cache.append_decode(*tokens())
+    cache.trim(1)
+    cache.filter_rows([1, 1])
+    cache.load_state_dict(state)
+    cache.reset()
+    for _ in range(20):
+        cache.append_decode(*tokens())
+    assert addresses() == before
+    cache.filter_rows([0])
+    assert cache.batch_size == 1
+    assert not set(addresses()) & set(before)
+    replay(cache, *tokens(rows=1))
+    cache.sync()
+    assert cache.offsets == (21,)
+
+
+def captured(monkeypatch, cache):
+    """As if the current stream were being captured: there is none without a GPU."""
+    package = type(cache).__module__.rpartition(".")[0]
+    for module in ("_triton", "_launch"):
+        monkeypatch.setattr(
+            importlib.import_module(f"{package}.{module}"), "capturing", lambda: True
+        )
+
+
+def test_storage_that_grows_refuses_capture(monkeypatch):
+    cache, _ = pair("storage contiguous")
+    cache.append_decode(*tokens())
+    captured(monkeypatch, cache)
+    with pytest.raises(RuntimeError, match="no graph can capture it: declare `storage fixed`"):
+        cache.append_decode(*tokens())
+    assert cache.offsets == (1, 1)
+
+
+def test_places_from_the_host_are_not_captured(monkeypatch):
+    """A graph would put the rows where they were when it was captured, at each replay."""
+    cache, _ = pair(CLAUSES["fixed"])
+    cache.append_decode(*tokens())
+    captured(monkeypatch, cache)
+    cache.append_decode(*tokens())
+    cache.prepare_prefill([1, 0])
+    with pytest.raises(RuntimeError, match="copied inside a graph"):
+        cache.append_window(*tokens())
+    assert cache.offsets == (2, 2)
