@@ -142,9 +142,10 @@ def commands(text: str) -> list[tuple[str, str]]:
 
 
 def agrees(shown: str, printed: str) -> bool:
-    """Whether that was printed: nothing shown agrees with all, `...` with any text."""
+    """Whether that was printed: nothing shown agrees with all, `...` with any text; columns may be wider."""
     if not shown:
         return True
+    shown, printed = (re.sub(" +", " ", text) for text in (shown, printed))
     pattern = ".*".join(re.escape(part.strip("\n")) for part in shown.split("..."))
     return re.fullmatch(rf"\s*{pattern}\s*", printed, re.DOTALL) is not None
 
