@@ -35,6 +35,12 @@ CASES = [
     *((family, "whole", "cpu") for family in FAMILIES),
     ("mistral", "late chunk", "cpu"),
     ("gpt_oss", "whole", "triton"),
+    *(
+        pytest.param(family, chunks, "cpu", marks=pytest.mark.slow)
+        for family in FAMILIES
+        for chunks in CHUNKS
+        if chunks != "whole" and (family, chunks) != ("mistral", "late chunk")
+    ),
 ]
 PADDED_CASES = [
     *((family, "chunks", "torch") for family in FAMILIES),
@@ -42,6 +48,12 @@ PADDED_CASES = [
     ("gemma3", "late chunk", "torch"),
     ("mistral", "chunks", "cpu"),
     ("llama4", "chunks", "cpu"),
+    *(
+        pytest.param(family, chunks, "cpu", marks=pytest.mark.slow)
+        for family in FAMILIES
+        for chunks in ("chunks", "late chunk")
+        if (family, chunks) not in (("mistral", "chunks"), ("llama4", "chunks"))
+    ),
 ]
 
 

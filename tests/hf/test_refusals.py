@@ -9,7 +9,16 @@ import torch
 
 pytest.importorskip("transformers")
 
-from tests.hf.models import FAMILIES, KEYWORD, VOCABULARY, WINDOW, given, load, tiny
+from tests.hf.models import (
+    FAMILIES,
+    KEYWORD,
+    VOCABULARY,
+    WINDOW,
+    backend_or_skip,
+    given,
+    load,
+    tiny,
+)
 
 
 def ids(rows=1, columns=9):
@@ -123,6 +132,34 @@ def test_another_batch_in_mid_flight():
         forward(case, cache, ids(rows=3))
     assert cache.offsets == (9, 9)
     forward(case, cache, ids(rows=2))
+
+
+@pytest.mark.parametrize("backend", ["torch", "cpu"])
+def test_steps_that_are_not_like_the_last(backend):
+    """A decode step takes a short way past what its layer checked at the last one; what differs is still refused."""
+    case = tiny("mistral")
+    cache, plain = case.cache(backend_or_skip(backend)), case.cache()
+    half = copy.deepcopy(case.model).to(torch.bfloat16)
+    for columns in (5, 1, 1):
+        forward(case, cache, ids(rows=2, columns=columns))
+        forward(case, plain, ids(rows=2, columns=columns))
+    with pytest.raises(ValueError, match="reset"):
+        forward(case, cache, ids(rows=3, columns=1))
+    with pytest.raises(ValueError, match="bfloat16"), torch.no_grad():
+        half(ids(rows=2, columns=1), **given(cache))
+    with pytest.raises(ValueError, match="attention_mask must be"):
+        forward(case, cache, ids(rows=2, columns=1), attention_mask=torch.ones(2, 7))
+    hole = torch.tensor([[1] * 8, [1] * 6 + [0, 1]])
+    with pytest.raises(ValueError, match="row 1"):
+        forward(case, cache, ids(rows=2, columns=1), attention_mask=hole)
+    assert cache.offsets == (7, 7)
+    ended = torch.tensor([[1] * 8, [1] * 7 + [0]])  # a row that is done is padding from now on
+    for which in (cache, plain):
+        forward(case, which, ids(rows=2, columns=1), attention_mask=ended)
+        assert which.offsets == (8, 7)
+        which.batch_select_indices([1])
+    got, want = (forward(case, which, ids(columns=1)) for which in (cache, plain))
+    torch.testing.assert_close(got, want, rtol=0, atol=1e-5)
 
 
 def test_another_dtype_in_mid_flight():
