@@ -1,5 +1,5 @@
 # Written by kvgen from gemma3n.kv and yours to keep: kvgen claims no right to it. Edit gemma3n.kv.
-# kvgen: gemma3n.kv source 2ba866454d30 body 9576c9f27219 codegen 1
+# kvgen: gemma3n.kv source 2ba866454d30 body a79307d6ba88 codegen 1
 """Triton kernels of GlobalCache: append, decode, verify and windows over slots in the order of positions."""
 
 import triton
@@ -306,13 +306,11 @@ def decode(
 
     # the rest is gathered: edges of the columns, what is left of the run
     a += a_tiles * KEYS
-    sinks = 0
     if COLUMNS > 1:
-        left = sinks + tl.where(split == 0, clean_low - low, 0)
+        left = tl.where(split == 0, clean_low - low, 0)
         right = left + tl.where(split == 0, high - clean_high, 0)
     else:
-        left = sinks
-        right = sinks
+        right = 0
     a_tail = right + a_end - a
     for i in tl.range(0, a_tail, KEYS, num_stages=1):
         y = i + lane
@@ -320,7 +318,7 @@ def decode(
         slot = a + y - right
         seen = live[None, :]
         if COLUMNS > 1:
-            position = tl.where(y < left, low + y - sinks, clean_high + y - left)
+            position = tl.where(y < left, low + y, clean_high + y - left)
             slot = tl.where(y < right, slot_of(position), slot)
             seen = seen & ((y >= right)[None, :] | sees(p, position))
         live = live[:, None]

@@ -1,5 +1,5 @@
 # Written by kvgen from gpt_oss.kv and yours to keep: kvgen claims no right to it. Edit gpt_oss.kv.
-# kvgen: gpt_oss.kv source 9acd408a8dc0 body bdd6fead166c codegen 1
+# kvgen: gpt_oss.kv source 9acd408a8dc0 body e5da56bdbe35 codegen 1
 """Triton kernels of SlidingCache: append, decode and verify straight from the ring, windows beside it."""
 
 import triton
@@ -328,13 +328,11 @@ def decode(
     # the rest is gathered: edges of the columns, what is left of both runs
     a += a_tiles * KEYS
     b += b_tiles * KEYS
-    sinks = 0
     if COLUMNS > 1:
-        left = sinks + tl.where(split == 0, clean_low - low, 0)
+        left = tl.where(split == 0, clean_low - low, 0)
         right = left + tl.where(split == 0, high - clean_high, 0)
     else:
-        left = sinks
-        right = sinks
+        right = 0
     a_tail = right + a_end - a
     b_tail = a_tail + b_end - b
     for i in tl.range(0, b_tail, KEYS, num_stages=1):
@@ -343,7 +341,7 @@ def decode(
         slot = tl.where(y < a_tail, a + y - right, b + y - a_tail)
         seen = live[None, :]
         if COLUMNS > 1:
-            position = tl.where(y < left, low + y - sinks, clean_high + y - left)
+            position = tl.where(y < left, low + y, clean_high + y - left)
             slot = tl.where(y < right, slot_of(position), slot)
             seen = seen & ((y >= right)[None, :] | sees(p, position))
         live = live[:, None]

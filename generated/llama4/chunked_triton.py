@@ -1,5 +1,5 @@
 # Written by kvgen from llama4.kv and yours to keep: kvgen claims no right to it. Edit llama4.kv.
-# kvgen: llama4.kv source fd738860da89 body 0707ccee6723 codegen 1
+# kvgen: llama4.kv source fd738860da89 body 0e6eb4f24bf3 codegen 1
 """Triton kernels of ChunkedCache: append, decode and verify straight from the ring, windows beside it."""
 
 import triton
@@ -318,13 +318,11 @@ def decode(
     # the rest is gathered: edges of the columns, what is left of both runs
     a += a_tiles * KEYS
     b += b_tiles * KEYS
-    sinks = 0
     if COLUMNS > 1:
-        left = sinks + tl.where(split == 0, clean_low - low, 0)
+        left = tl.where(split == 0, clean_low - low, 0)
         right = left + tl.where(split == 0, high - clean_high, 0)
     else:
-        left = sinks
-        right = sinks
+        right = 0
     a_tail = right + a_end - a
     b_tail = a_tail + b_end - b
     for i in tl.range(0, b_tail, KEYS, num_stages=1):
@@ -333,7 +331,7 @@ def decode(
         slot = tl.where(y < a_tail, a + y - right, b + y - a_tail)
         seen = live[None, :]
         if COLUMNS > 1:
-            position = tl.where(y < left, low + y - sinks, clean_high + y - left)
+            position = tl.where(y < left, low + y, clean_high + y - left)
             slot = tl.where(y < right, slot_of(position), slot)
             seen = seen & ((y >= right)[None, :] | sees(p, position))
         live = live[:, None]

@@ -1,5 +1,5 @@
 # Written by kvgen from mistral.kv and yours to keep: kvgen claims no right to it. Edit mistral.kv.
-# kvgen: mistral.kv source 0d21d37929f3 body 9bf65c423d89 codegen 1
+# kvgen: mistral.kv source 0d21d37929f3 body ccf5bbc2aefe codegen 1
 """Triton kernels of SlidingCache: append, decode and verify straight from the ring, windows beside it."""
 
 import triton
@@ -317,13 +317,11 @@ def decode(
     # the rest is gathered: edges of the columns, what is left of both runs
     a += a_tiles * KEYS
     b += b_tiles * KEYS
-    sinks = 0
     if COLUMNS > 1:
-        left = sinks + tl.where(split == 0, clean_low - low, 0)
+        left = tl.where(split == 0, clean_low - low, 0)
         right = left + tl.where(split == 0, high - clean_high, 0)
     else:
-        left = sinks
-        right = sinks
+        right = 0
     a_tail = right + a_end - a
     b_tail = a_tail + b_end - b
     for i in tl.range(0, b_tail, KEYS, num_stages=1):
@@ -332,7 +330,7 @@ def decode(
         slot = tl.where(y < a_tail, a + y - right, b + y - a_tail)
         seen = live[None, :]
         if COLUMNS > 1:
-            position = tl.where(y < left, low + y - sinks, clean_high + y - left)
+            position = tl.where(y < left, low + y, clean_high + y - left)
             slot = tl.where(y < right, slot_of(position), slot)
             seen = seen & ((y >= right)[None, :] | sees(p, position))
         live = live[:, None]

@@ -1,5 +1,5 @@
 # Written by kvgen from smollm2.kv and yours to keep: kvgen claims no right to it. Edit smollm2.kv.
-# kvgen: smollm2.kv source 4545e14289df body 8339b977fa47 codegen 1
+# kvgen: smollm2.kv source 4545e14289df body 474de06dc370 codegen 1
 """Triton kernels of WindowedCache: append, decode and verify straight from the ring, windows beside it."""
 
 import triton
@@ -326,7 +326,6 @@ def decode(
         left = sinks + tl.where(split == 0, clean_low - low, 0)
         right = left + tl.where(split == 0, high - clean_high, 0)
     else:
-        left = sinks
         right = sinks
     a_tail = right + a_end - a
     b_tail = a_tail + b_end - b
