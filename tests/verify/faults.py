@@ -48,7 +48,7 @@ FAULTS = [
     Fault("left padding never ends", STATEFUL, "tuple(n - skip for n, skip", "tuple(n for n, skip"),
     Fault("merge overlaps rows", STATEFUL, "row += part._batch_size", "row += 1"),
     Fault("wrong row's offset", STATEFUL, "tuple(values[row] for row in rows)", "tuple(values[0] for row in rows)"),
-    Fault("state loads keys as values", STATEFUL, 'state["values"][:, part]', 'state["keys"][:, part]'),
+    Fault("state loads keys as values", "package/_state.py.jinja", 'state["values"][:, part]', 'state["keys"][:, part]'),
     Fault("bypass survives a change of rows", CACHE, "    def _after_row_change(self) -> None:\n        self._verified =", "    def _after_row_change(self) -> None:\n        _ ="),
     Fault("one column too many in place", CACHE, "width <= SLACK + 1", "width <= SLACK + 2"),
     Fault("taken back tokens written all the same", CACHE, "columns._replace(ends=self._offsets)", "columns"),
