@@ -1,5 +1,5 @@
 # Written by kvgen from gemma2.kv and yours to keep: kvgen claims no right to it. Edit gemma2.kv.
-# kvgen: gemma2.kv source 787d6e396025 body 9c00dba746a5 codegen 1
+# kvgen: gemma2.kv source 787d6e396025 body 0530943f7f5f codegen 1
 """GlobalCache: all tokens of each row.
 
     policy Global {                # gemma2.kv:20
@@ -23,7 +23,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.compiler import is_compiling
+from torch.compiler import is_dynamo_compiling
 
 from ._cache import Constant
 from ._checks import columns_of
@@ -96,7 +96,7 @@ class GlobalCache(StatefulCache):
 
     def append_decode(self, k: torch.Tensor, v: torch.Tensor) -> GlobalRead:
         """One token a row: k [B, 16, 1, 128], v [B, 16, 1, 128]."""
-        if is_compiling():
+        if is_dynamo_compiling():
             return self._compiled(k, v, True)
         self._settled("append_decode")
         self._check(k, v, 1)
@@ -105,7 +105,7 @@ class GlobalCache(StatefulCache):
 
     def append_window(self, k: torch.Tensor, v: torch.Tensor) -> GlobalRead:
         """L columns a row: k [B, 16, L, 128], v [B, 16, L, 128]."""
-        if is_compiling():
+        if is_dynamo_compiling():
             return self._compiled(k, v, False)
         width = columns_of(k, self.key_dim)
         self._check(k, v, width)

@@ -1,5 +1,5 @@
 # Written by kvgen from gemma2.kv and yours to keep: kvgen claims no right to it. Edit gemma2.kv.
-# kvgen: gemma2.kv source 787d6e396025 body 4f0c623ac3e2 codegen 1
+# kvgen: gemma2.kv source 787d6e396025 body 5c8eb38cace2 codegen 1
 """LocalCache: the last 4096 tokens of each row, in a ring.
 
     policy Local {                 # gemma2.kv:8
@@ -23,7 +23,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.compiler import is_compiling
+from torch.compiler import is_dynamo_compiling
 
 from ._cache import Constant
 from ._checks import columns_of
@@ -119,7 +119,7 @@ class LocalCache(StatefulCache):
 
     def append_decode(self, k: torch.Tensor, v: torch.Tensor) -> LocalRead:
         """One token a row: k [B, 16, 1, 128], v [B, 16, 1, 128]."""
-        if is_compiling():
+        if is_dynamo_compiling():
             return self._compiled(k, v, True)
         self._settled("append_decode")
         self._check(k, v, 1)
@@ -136,7 +136,7 @@ class LocalCache(StatefulCache):
 
         Up to 8 columns are written in place, up to 4103 wait beside the ring until the next append.
         """
-        if is_compiling():
+        if is_dynamo_compiling():
             return self._compiled(k, v, False)
         width = columns_of(k, self.key_dim)
         self._check(k, v, width)

@@ -1,5 +1,5 @@
 # Written by kvgen from gemma3.kv and yours to keep: kvgen claims no right to it. Edit gemma3.kv.
-# kvgen: gemma3.kv source 9c5354bdbcbb body 7ee1411c68f0 codegen 1
+# kvgen: gemma3.kv source 9c5354bdbcbb body 73c4db9e942a codegen 1
 """GlobalCache: all tokens of each row.
 
     policy Global {         # gemma3.kv:17
@@ -20,7 +20,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.compiler import is_compiling
+from torch.compiler import is_dynamo_compiling
 
 from ._cache import Constant
 from ._checks import columns_of
@@ -93,7 +93,7 @@ class GlobalCache(StatefulCache):
 
     def append_decode(self, k: torch.Tensor, v: torch.Tensor) -> GlobalRead:
         """One token a row: k [B, 1, 1, 256], v [B, 1, 1, 256]."""
-        if is_compiling():
+        if is_dynamo_compiling():
             return self._compiled(k, v, True)
         self._settled("append_decode")
         self._check(k, v, 1)
@@ -102,7 +102,7 @@ class GlobalCache(StatefulCache):
 
     def append_window(self, k: torch.Tensor, v: torch.Tensor) -> GlobalRead:
         """L columns a row: k [B, 1, L, 256], v [B, 1, L, 256]."""
-        if is_compiling():
+        if is_dynamo_compiling():
             return self._compiled(k, v, False)
         width = columns_of(k, self.key_dim)
         self._check(k, v, width)

@@ -1,5 +1,5 @@
 # Written by kvgen from gemma3.kv and yours to keep: kvgen claims no right to it. Edit gemma3.kv.
-# kvgen: gemma3.kv source 9c5354bdbcbb body d760dc3bdcfb codegen 1
+# kvgen: gemma3.kv source 9c5354bdbcbb body b59a2e0c8936 codegen 1
 """LocalCache: the last 512 tokens of each row, in a ring.
 
     policy Local {             # gemma3.kv:7
@@ -21,7 +21,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.compiler import is_compiling
+from torch.compiler import is_dynamo_compiling
 
 from ._cache import Constant
 from ._checks import columns_of
@@ -117,7 +117,7 @@ class LocalCache(StatefulCache):
 
     def append_decode(self, k: torch.Tensor, v: torch.Tensor) -> LocalRead:
         """One token a row: k [B, 1, 1, 256], v [B, 1, 1, 256]."""
-        if is_compiling():
+        if is_dynamo_compiling():
             return self._compiled(k, v, True)
         self._settled("append_decode")
         self._check(k, v, 1)
@@ -134,7 +134,7 @@ class LocalCache(StatefulCache):
 
         Up to 8 columns are written in place, up to 519 wait beside the ring until the next append.
         """
-        if is_compiling():
+        if is_dynamo_compiling():
             return self._compiled(k, v, False)
         width = columns_of(k, self.key_dim)
         self._check(k, v, width)

@@ -1,5 +1,5 @@
 # Written by kvgen from gemma3n.kv and yours to keep: kvgen claims no right to it. Edit gemma3n.kv.
-# kvgen: gemma3n.kv source 2ba866454d30 body cdf035fac9aa codegen 1
+# kvgen: gemma3n.kv source 2ba866454d30 body 43d23f53a2b9 codegen 1
 """GlobalCache: all tokens of each row.
 
     policy Global {         # gemma3n.kv:20
@@ -22,7 +22,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.compiler import is_compiling
+from torch.compiler import is_dynamo_compiling
 
 from ._cache import Constant
 from ._checks import columns_of
@@ -95,7 +95,7 @@ class GlobalCache(StatefulCache):
 
     def append_decode(self, k: torch.Tensor, v: torch.Tensor) -> GlobalRead:
         """One token a row: k [B, 2, 1, 256], v [B, 2, 1, 256]."""
-        if is_compiling():
+        if is_dynamo_compiling():
             return self._compiled(k, v, True)
         self._settled("append_decode")
         self._check(k, v, 1)
@@ -104,7 +104,7 @@ class GlobalCache(StatefulCache):
 
     def append_window(self, k: torch.Tensor, v: torch.Tensor) -> GlobalRead:
         """L columns a row: k [B, 2, L, 256], v [B, 2, L, 256]."""
-        if is_compiling():
+        if is_dynamo_compiling():
             return self._compiled(k, v, False)
         width = columns_of(k, self.key_dim)
         self._check(k, v, width)

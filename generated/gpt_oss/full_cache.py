@@ -1,5 +1,5 @@
 # Written by kvgen from gpt_oss.kv and yours to keep: kvgen claims no right to it. Edit gpt_oss.kv.
-# kvgen: gpt_oss.kv source 9acd408a8dc0 body 282e60f84321 codegen 1
+# kvgen: gpt_oss.kv source 9acd408a8dc0 body 57a0117581e0 codegen 1
 """FullCache: all tokens of each row.
 
     policy Full {            # gpt_oss.kv:19
@@ -22,7 +22,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.compiler import is_compiling
+from torch.compiler import is_dynamo_compiling
 
 from ._cache import Constant
 from ._checks import columns_of
@@ -94,7 +94,7 @@ class FullCache(StatefulCache):
 
     def append_decode(self, k: torch.Tensor, v: torch.Tensor) -> FullRead:
         """One token a row: k [B, 8, 1, 64], v [B, 8, 1, 64]."""
-        if is_compiling():
+        if is_dynamo_compiling():
             return self._compiled(k, v, True)
         self._settled("append_decode")
         self._check(k, v, 1)
@@ -103,7 +103,7 @@ class FullCache(StatefulCache):
 
     def append_window(self, k: torch.Tensor, v: torch.Tensor) -> FullRead:
         """L columns a row: k [B, 8, L, 64], v [B, 8, L, 64]."""
-        if is_compiling():
+        if is_dynamo_compiling():
             return self._compiled(k, v, False)
         width = columns_of(k, self.key_dim)
         self._check(k, v, width)

@@ -1,5 +1,5 @@
 # Written by kvgen from llama.kv and yours to keep: kvgen claims no right to it. Edit llama.kv.
-# kvgen: llama.kv source 8972495ac203 body fa194c766ffc codegen 1
+# kvgen: llama.kv source 8972495ac203 body 54a3f8c28599 codegen 1
 """FullCache: all tokens of each row.
 
     policy Full {            # llama.kv:7
@@ -20,7 +20,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.compiler import is_compiling
+from torch.compiler import is_dynamo_compiling
 
 from ._cache import Constant
 from ._checks import columns_of
@@ -93,7 +93,7 @@ class FullCache(StatefulCache):
 
     def append_decode(self, k: torch.Tensor, v: torch.Tensor) -> FullRead:
         """One token a row: k [B, 8, 1, 128], v [B, 8, 1, 128]."""
-        if is_compiling():
+        if is_dynamo_compiling():
             return self._compiled(k, v, True)
         self._settled("append_decode")
         self._check(k, v, 1)
@@ -102,7 +102,7 @@ class FullCache(StatefulCache):
 
     def append_window(self, k: torch.Tensor, v: torch.Tensor) -> FullRead:
         """L columns a row: k [B, 8, L, 128], v [B, 8, L, 128]."""
-        if is_compiling():
+        if is_dynamo_compiling():
             return self._compiled(k, v, False)
         width = columns_of(k, self.key_dim)
         self._check(k, v, width)

@@ -1,5 +1,5 @@
 # Written by kvgen from llama4.kv and yours to keep: kvgen claims no right to it. Edit llama4.kv.
-# kvgen: llama4.kv source fd738860da89 body d985f3e31f3d codegen 1
+# kvgen: llama4.kv source fd738860da89 body ad97472d66a5 codegen 1
 """ChunkedCache: the last 8192 tokens of each row, in a ring.
 
     policy Chunked {           # llama4.kv:8
@@ -21,7 +21,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.compiler import is_compiling
+from torch.compiler import is_dynamo_compiling
 
 from ._cache import Constant
 from ._checks import columns_of
@@ -117,7 +117,7 @@ class ChunkedCache(StatefulCache):
 
     def append_decode(self, k: torch.Tensor, v: torch.Tensor) -> ChunkedRead:
         """One token a row: k [B, 8, 1, 128], v [B, 8, 1, 128]."""
-        if is_compiling():
+        if is_dynamo_compiling():
             return self._compiled(k, v, True)
         self._settled("append_decode")
         self._check(k, v, 1)
@@ -134,7 +134,7 @@ class ChunkedCache(StatefulCache):
 
         Up to 8 columns are written in place, up to 8199 wait beside the ring until the next append.
         """
-        if is_compiling():
+        if is_dynamo_compiling():
             return self._compiled(k, v, False)
         width = columns_of(k, self.key_dim)
         self._check(k, v, width)

@@ -1,5 +1,5 @@
 # Written by kvgen from mistral.kv and yours to keep: kvgen claims no right to it. Edit mistral.kv.
-# kvgen: mistral.kv source 0d21d37929f3 body 55384ee6b23c codegen 1
+# kvgen: mistral.kv source 0d21d37929f3 body cec6a6180f5d codegen 1
 """What the stateful caches of this package have in common: checks, offsets, prepared prefills, rows, state."""
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.compiler import is_compiling
+from torch.compiler import is_dynamo_compiling
 
 from ._cache import Cache
 from ._checks import check_tensor, one_a_row, usable_device, whole_number
@@ -172,7 +172,7 @@ class StatefulCache(SavedState, Cache):
 
     def positions(self, columns: int) -> torch.Tensor:
         """int64 [B, columns]: the positions of the next columns, for the rotary embedding; 0 at padding."""
-        if is_compiling():
+        if is_dynamo_compiling():
             return OPERATORS.positions(self._token, self._device, self._batch_size, columns)
         return self._coming(whole_number(columns, "columns", at_least=0)).positions(0, self._device)
 

@@ -1,5 +1,5 @@
 # Written by kvgen from mistral.kv and yours to keep: kvgen claims no right to it. Edit mistral.kv.
-# kvgen: mistral.kv source 0d21d37929f3 body e191982e16f3 codegen 1
+# kvgen: mistral.kv source 0d21d37929f3 body a479bd8337da codegen 1
 """SlidingCache: the last 4096 tokens of each row, in a ring.
 
     policy Sliding {           # mistral.kv:8
@@ -21,7 +21,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.compiler import is_compiling
+from torch.compiler import is_dynamo_compiling
 
 from ._cache import Constant
 from ._checks import columns_of
@@ -117,7 +117,7 @@ class SlidingCache(StatefulCache):
 
     def append_decode(self, k: torch.Tensor, v: torch.Tensor) -> SlidingRead:
         """One token a row: k [B, 8, 1, 128], v [B, 8, 1, 128]."""
-        if is_compiling():
+        if is_dynamo_compiling():
             return self._compiled(k, v, True)
         self._settled("append_decode")
         self._check(k, v, 1)
@@ -134,7 +134,7 @@ class SlidingCache(StatefulCache):
 
         Up to 8 columns are written in place, up to 4103 wait beside the ring until the next append.
         """
-        if is_compiling():
+        if is_dynamo_compiling():
             return self._compiled(k, v, False)
         width = columns_of(k, self.key_dim)
         self._check(k, v, width)

@@ -1,5 +1,5 @@
 # Written by kvgen from smollm2.kv and yours to keep: kvgen claims no right to it. Edit smollm2.kv.
-# kvgen: smollm2.kv source 4545e14289df body 71e81375370c codegen 1
+# kvgen: smollm2.kv source 4545e14289df body 42b28b3478d1 codegen 1
 """FullCache: all tokens of each row.
 
     policy Full {           # smollm2.kv:7
@@ -20,7 +20,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.compiler import is_compiling
+from torch.compiler import is_dynamo_compiling
 
 from ._cache import Constant
 from ._checks import columns_of
@@ -93,7 +93,7 @@ class FullCache(StatefulCache):
 
     def append_decode(self, k: torch.Tensor, v: torch.Tensor) -> FullRead:
         """One token a row: k [B, 3, 1, 64], v [B, 3, 1, 64]."""
-        if is_compiling():
+        if is_dynamo_compiling():
             return self._compiled(k, v, True)
         self._settled("append_decode")
         self._check(k, v, 1)
@@ -102,7 +102,7 @@ class FullCache(StatefulCache):
 
     def append_window(self, k: torch.Tensor, v: torch.Tensor) -> FullRead:
         """L columns a row: k [B, 3, L, 64], v [B, 3, L, 64]."""
-        if is_compiling():
+        if is_dynamo_compiling():
             return self._compiled(k, v, False)
         width = columns_of(k, self.key_dim)
         self._check(k, v, width)

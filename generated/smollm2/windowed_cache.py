@@ -1,5 +1,5 @@
 # Written by kvgen from smollm2.kv and yours to keep: kvgen claims no right to it. Edit smollm2.kv.
-# kvgen: smollm2.kv source 4545e14289df body 87a0a320b077 codegen 1
+# kvgen: smollm2.kv source 4545e14289df body 0c7985ae3763 codegen 1
 """WindowedCache: the last 256 tokens and the first 4 of each row, in a ring.
 
     policy Windowed {          # smollm2.kv:20
@@ -23,7 +23,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.compiler import is_compiling
+from torch.compiler import is_dynamo_compiling
 
 from ._cache import Constant
 from ._checks import columns_of
@@ -120,7 +120,7 @@ class WindowedCache(StatefulCache):
 
     def append_decode(self, k: torch.Tensor, v: torch.Tensor) -> WindowedRead:
         """One token a row: k [B, 3, 1, 64], v [B, 3, 1, 64]."""
-        if is_compiling():
+        if is_dynamo_compiling():
             return self._compiled(k, v, True)
         self._settled("append_decode")
         self._check(k, v, 1)
@@ -137,7 +137,7 @@ class WindowedCache(StatefulCache):
 
         Up to 8 columns are written in place, up to 263 wait beside the ring until the next append.
         """
-        if is_compiling():
+        if is_dynamo_compiling():
             return self._compiled(k, v, False)
         width = columns_of(k, self.key_dim)
         self._check(k, v, width)

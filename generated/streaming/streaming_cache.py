@@ -1,5 +1,5 @@
 # Written by kvgen from streaming.kv and yours to keep: kvgen claims no right to it. Edit streaming.kv.
-# kvgen: streaming.kv source e0ad27c66182 body d555e22ea12d codegen 1
+# kvgen: streaming.kv source e0ad27c66182 body dff6d5d97712 codegen 1
 """StreamingCache: the last 2044 tokens and the first 4 of each row, in a ring.
 
     policy Streaming {        # streaming.kv:8
@@ -23,7 +23,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.compiler import is_compiling
+from torch.compiler import is_dynamo_compiling
 
 from ._cache import Constant
 from ._checks import columns_of
@@ -117,7 +117,7 @@ class StreamingCache(StatefulCache):
 
     def append_decode(self, k: torch.Tensor, v: torch.Tensor) -> StreamingRead:
         """One token a row: k [B, 32, 1, 128], v [B, 32, 1, 128]."""
-        if is_compiling():
+        if is_dynamo_compiling():
             return self._compiled(k, v, True)
         self._settled("append_decode")
         self._check(k, v, 1)
@@ -133,7 +133,7 @@ class StreamingCache(StatefulCache):
 
         One column is written in place, up to 2044 wait beside the ring until the next append.
         """
-        if is_compiling():
+        if is_dynamo_compiling():
             return self._compiled(k, v, False)
         width = columns_of(k, self.key_dim)
         self._check(k, v, width)

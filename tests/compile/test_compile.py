@@ -197,6 +197,17 @@ def test_in_inference_mode_and_out_of_it(package):
     assert cache.offsets == (2, 2)
 
 
+def test_a_thread_that_compiles_changes_nothing_for_others(package, monkeypatch):
+    """`torch.compiler.is_compiling()` is true in all threads as long as one compiles; a step outside is none the less outside."""
+    cache = package.RingCache(2, backend="torch")
+    k, v, q = columns()
+    monkeypatch.setattr(torch.compiler, "_is_compiling_flag", True)
+    assert type(cache.append_decode(k, v)).__name__ == "RingRead"
+    names = operators(package).OPERATORS
+    names.attend(names.append(cache._token, k, v, True), q, None, None, 8)
+    assert cache.offsets == (2, 2)
+
+
 # -- errors
 
 
