@@ -1,5 +1,5 @@
 # Written by kvgen from training.kv and yours to keep: kvgen claims no right to it. Edit training.kv.
-# kvgen: training.kv source 08947af253aa body ede6e71a59b2 codegen 1
+# kvgen: training.kv source 08947af253aa body 9394f1fb8783 codegen 1
 """Triton kernels of Gemma3GlobalTrainingCache: attention and its gradients, for training and scoring."""
 
 import triton
@@ -28,7 +28,7 @@ PLANS = {
         TilePlan(rows=64, keys=32, warps=8, stages=2, edge_stages=1),
     ),
     ("sm_80", 4): (
-        TilePlan(rows=16, keys=16, warps=4, stages=1, edge_stages=1),
+        TilePlan(rows=16, keys=16, warps=8, stages=1, edge_stages=1),
         TilePlan(rows=16, keys=16, warps=8, stages=1, edge_stages=1),
         TilePlan(rows=32, keys=16, warps=8, stages=1, edge_stages=1),
     ),
@@ -38,7 +38,7 @@ PLANS = {
         TilePlan(rows=32, keys=32, warps=4, stages=2, edge_stages=1),
     ),
     ("sm_90", 4): (
-        TilePlan(rows=16, keys=16, warps=4, stages=1, edge_stages=1),
+        TilePlan(rows=16, keys=16, warps=8, stages=1, edge_stages=1),
         TilePlan(rows=16, keys=16, warps=8, stages=1, edge_stages=1),
         TilePlan(rows=16, keys=16, warps=4, stages=1, edge_stages=1),
     ),
@@ -48,7 +48,7 @@ PLANS = {
         TilePlan(rows=64, keys=32, warps=8, stages=2, edge_stages=1),
     ),
     ("sm_100", 4): (
-        TilePlan(rows=16, keys=16, warps=4, stages=1, edge_stages=1),
+        TilePlan(rows=16, keys=16, warps=8, stages=1, edge_stages=1),
         TilePlan(rows=16, keys=16, warps=8, stages=1, edge_stages=1),
         TilePlan(rows=32, keys=16, warps=8, stages=1, edge_stages=1),
     ),
@@ -58,7 +58,7 @@ PLANS = {
         TilePlan(rows=64, keys=32, warps=8, stages=1, edge_stages=1),
     ),
     ("sm_120", 4): (
-        TilePlan(rows=16, keys=16, warps=4, stages=1, edge_stages=1),
+        TilePlan(rows=16, keys=16, warps=8, stages=1, edge_stages=1),
         TilePlan(rows=16, keys=16, warps=8, stages=1, edge_stages=1),
         TilePlan(rows=32, keys=16, warps=8, stages=1, edge_stages=1),
     ),
@@ -68,7 +68,7 @@ PLANS = {
         TilePlan(rows=64, keys=16, warps=4, stages=1, edge_stages=1),
     ),
     ("gfx942", 4): (
-        TilePlan(rows=16, keys=16, warps=4, stages=1, edge_stages=1),
+        TilePlan(rows=16, keys=16, warps=8, stages=1, edge_stages=1),
         TilePlan(rows=16, keys=16, warps=4, stages=1, edge_stages=1),
         TilePlan(rows=32, keys=16, warps=4, stages=1, edge_stages=1),
     ),
@@ -78,7 +78,7 @@ PLANS = {
         TilePlan(rows=64, keys=16, warps=4, stages=1, edge_stages=1),
     ),
     ("gfx950", 4): (
-        TilePlan(rows=16, keys=16, warps=4, stages=1, edge_stages=1),
+        TilePlan(rows=16, keys=16, warps=8, stages=1, edge_stages=1),
         TilePlan(rows=16, keys=16, warps=4, stages=1, edge_stages=1),
         TilePlan(rows=32, keys=16, warps=4, stages=1, edge_stages=1),
     ),

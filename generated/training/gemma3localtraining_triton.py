@@ -1,5 +1,5 @@
 # Written by kvgen from training.kv and yours to keep: kvgen claims no right to it. Edit training.kv.
-# kvgen: training.kv source 08947af253aa body 7125abe5c497 codegen 1
+# kvgen: training.kv source 08947af253aa body fb7ef8571c40 codegen 1
 """Triton kernels of Gemma3LocalTrainingCache: attention and its gradients, for training and scoring."""
 
 import triton
@@ -29,7 +29,7 @@ PLANS = {
         TilePlan(rows=64, keys=32, warps=8, stages=2, edge_stages=1),
     ),
     ("sm_80", 4): (
-        TilePlan(rows=16, keys=16, warps=4, stages=1, edge_stages=1),
+        TilePlan(rows=16, keys=16, warps=8, stages=1, edge_stages=1),
         TilePlan(rows=16, keys=16, warps=8, stages=1, edge_stages=1),
         TilePlan(rows=32, keys=16, warps=8, stages=1, edge_stages=1),
     ),
@@ -39,7 +39,7 @@ PLANS = {
         TilePlan(rows=32, keys=32, warps=4, stages=2, edge_stages=1),
     ),
     ("sm_90", 4): (
-        TilePlan(rows=16, keys=16, warps=4, stages=1, edge_stages=1),
+        TilePlan(rows=16, keys=16, warps=8, stages=1, edge_stages=1),
         TilePlan(rows=16, keys=16, warps=8, stages=1, edge_stages=1),
         TilePlan(rows=16, keys=16, warps=4, stages=1, edge_stages=1),
     ),
@@ -49,7 +49,7 @@ PLANS = {
         TilePlan(rows=64, keys=32, warps=8, stages=2, edge_stages=1),
     ),
     ("sm_100", 4): (
-        TilePlan(rows=16, keys=16, warps=4, stages=1, edge_stages=1),
+        TilePlan(rows=16, keys=16, warps=8, stages=1, edge_stages=1),
         TilePlan(rows=16, keys=16, warps=8, stages=1, edge_stages=1),
         TilePlan(rows=32, keys=16, warps=8, stages=1, edge_stages=1),
     ),
@@ -59,7 +59,7 @@ PLANS = {
         TilePlan(rows=64, keys=32, warps=8, stages=1, edge_stages=1),
     ),
     ("sm_120", 4): (
-        TilePlan(rows=16, keys=16, warps=4, stages=1, edge_stages=1),
+        TilePlan(rows=16, keys=16, warps=8, stages=1, edge_stages=1),
         TilePlan(rows=16, keys=16, warps=8, stages=1, edge_stages=1),
         TilePlan(rows=32, keys=16, warps=8, stages=1, edge_stages=1),
     ),
@@ -69,7 +69,7 @@ PLANS = {
         TilePlan(rows=64, keys=16, warps=4, stages=1, edge_stages=1),
     ),
     ("gfx942", 4): (
-        TilePlan(rows=16, keys=16, warps=4, stages=1, edge_stages=1),
+        TilePlan(rows=16, keys=16, warps=8, stages=1, edge_stages=1),
         TilePlan(rows=16, keys=16, warps=4, stages=1, edge_stages=1),
         TilePlan(rows=32, keys=16, warps=4, stages=1, edge_stages=1),
     ),
@@ -79,7 +79,7 @@ PLANS = {
         TilePlan(rows=64, keys=16, warps=4, stages=1, edge_stages=1),
     ),
     ("gfx950", 4): (
-        TilePlan(rows=16, keys=16, warps=4, stages=1, edge_stages=1),
+        TilePlan(rows=16, keys=16, warps=8, stages=1, edge_stages=1),
         TilePlan(rows=16, keys=16, warps=4, stages=1, edge_stages=1),
         TilePlan(rows=32, keys=16, warps=4, stages=1, edge_stages=1),
     ),

@@ -79,8 +79,9 @@ WINDOW_TILES = {
     "interpreter": {64: (32, 32, 4, 1, 1), 128: (32, 32, 4, 1, 1), 256: (32, 32, 4, 1, 1)},
 }
 
-# Of four-byte elements, on every target: a window step multiplies in three passes.
-F32_WINDOW_TILES = {64: (64, 32, 4, 1, 1), 128: (32, 32, 4, 1, 1), 256: (16, 16, 4, 1, 1)}
+# Of four-byte elements, on every target: three passes hold each operand twice.
+F32_DECODE_TILES = {64: (64, 32, 4, 2), 128: (32, 32, 8, 2), 256: (16, 16, 8, 2)}
+F32_WINDOW_TILES = {64: (64, 32, 4, 1, 1), 128: (32, 32, 4, 1, 1), 256: (16, 16, 8, 1, 1)}
 
 # Gradients of keys and of queries: (rows, keys, warps, stages, edge stages). Two accumulators leave less room.
 KEY_GRADIENT_TILES = {
@@ -185,9 +186,9 @@ def decode_plan(
 
 def planned_decode(policy: CachePolicy, target: Target, size: int) -> Choice:
     """Splits: one wave at batch 1, two programs a multiprocessor; a split is long enough to pay for its part."""
-    rows, keys, warps, stages = fitted(DECODE_TILES[target.name], policy)
-    if size == 4 and target is not INTERPRETER:
-        keys = max(16, keys // 2)
+    wide = size == 4 and target is not INTERPRETER
+    tiles = F32_DECODE_TILES if wide else DECODE_TILES[target.name]
+    rows, keys, warps, stages = fitted(tiles, policy)
     wanted = min(MOST_SPLITS, -(-2 * target.multiprocessors // policy.heads.kv))
     most = most_seen(policy)
     if most is not None:
