@@ -38,7 +38,9 @@ def read_sass(asm: Any) -> dict[str, Any]:
     loop = main_loop(
         lines, "sm", r"\bBRA(?:\.\S+)?\s.*?(0x[0-9a-f]+)", lambda place: int(place, 16)
     )
-    loads = [line for line in loop if re.search(r"\bLDGSTS|\bLDG\b|\bLDG\.", line)]
+    # keys and values are copied without waiting where the target can; other loads are then of single numbers
+    loads = [line for line in loop if "LDGSTS" in line]
+    loads = loads or [line for line in loop if re.search(r"\bLDG\b|\bLDG\.", line)]
     spilled = sum(bool(re.search(r"\b(LDL|STL)\b|\b(LDL|STL)\.", line)) for _, line in lines)
     return {
         "registers": numbers["REG"],

@@ -274,8 +274,11 @@ def tile_plan(
         if table is WINDOW_TILES:
             return TilePlan(*fitted(F32_WINDOW_TILES, policy))
         rows, keys, stages = max(16, rows // 2), max(16, keys // 2), 1
-    if target.name == "sm_100" and table is WINDOW_TILES and reach(policy) >= LONG_TILES * keys:
-        edge_stages = 1
+    if target.name == "sm_100" and table is WINDOW_TILES:
+        if limits(policy)[2] and isinstance(policy.storage, Ring):
+            keys = min(keys, 64)  # sinks in two sources leave no registers for more
+        if reach(policy) >= LONG_TILES * keys:
+            edge_stages = 1
     return TilePlan(rows, keys, warps, stages, edge_stages)
 
 
