@@ -1,5 +1,5 @@
 # Written by kvgen from gemma2.kv and yours to keep: kvgen claims no right to it. Edit gemma2.kv.
-# kvgen: gemma2.kv source 787d6e396025 body 9c4809648607 codegen 1
+# kvgen: gemma2.kv source 787d6e396025 body 5ca2acd2edd1 codegen 1
 """Triton kernels of GlobalCache: append, decode, verify and windows over slots in the order of positions."""
 
 import triton
@@ -28,7 +28,7 @@ PLANS = {
         TilePlan(rows=128, keys=32, warps=8, stages=3, edge_stages=1),
     ),
     ("sm_80", 4): (
-        DecodePlan(rows=64, keys=32, warps=4, stages=3, splits=14, split=128),
+        DecodePlan(rows=32, keys=32, warps=8, stages=2, splits=14, split=128),
         TilePlan(rows=32, keys=32, warps=4, stages=1, edge_stages=1),
     ),
     ("sm_90", 2): (
@@ -36,7 +36,7 @@ PLANS = {
         TilePlan(rows=128, keys=64, warps=8, stages=3, edge_stages=2),
     ),
     ("sm_90", 4): (
-        DecodePlan(rows=64, keys=32, warps=4, stages=3, splits=17, split=128),
+        DecodePlan(rows=32, keys=32, warps=8, stages=2, splits=17, split=128),
         TilePlan(rows=32, keys=32, warps=4, stages=1, edge_stages=1),
     ),
     ("sm_100", 2): (
@@ -44,7 +44,7 @@ PLANS = {
         TilePlan(rows=128, keys=64, warps=8, stages=3, edge_stages=1),
     ),
     ("sm_100", 4): (
-        DecodePlan(rows=64, keys=32, warps=4, stages=3, splits=19, split=128),
+        DecodePlan(rows=32, keys=32, warps=8, stages=2, splits=19, split=128),
         TilePlan(rows=32, keys=32, warps=4, stages=1, edge_stages=1),
     ),
     ("sm_120", 2): (
@@ -52,7 +52,7 @@ PLANS = {
         TilePlan(rows=128, keys=32, warps=8, stages=2, edge_stages=1),
     ),
     ("sm_120", 4): (
-        DecodePlan(rows=64, keys=32, warps=4, stages=2, splits=22, split=128),
+        DecodePlan(rows=32, keys=32, warps=8, stages=2, splits=22, split=128),
         TilePlan(rows=32, keys=32, warps=4, stages=1, edge_stages=1),
     ),
     ("gfx942", 2): (
@@ -60,7 +60,7 @@ PLANS = {
         TilePlan(rows=128, keys=32, warps=8, stages=1, edge_stages=1),
     ),
     ("gfx942", 4): (
-        DecodePlan(rows=64, keys=16, warps=4, stages=2, splits=38, split=128),
+        DecodePlan(rows=32, keys=32, warps=8, stages=2, splits=38, split=128),
         TilePlan(rows=32, keys=32, warps=4, stages=1, edge_stages=1),
     ),
     ("gfx950", 2): (
@@ -68,7 +68,7 @@ PLANS = {
         TilePlan(rows=128, keys=32, warps=8, stages=1, edge_stages=1),
     ),
     ("gfx950", 4): (
-        DecodePlan(rows=64, keys=32, warps=4, stages=2, splits=32, split=128),
+        DecodePlan(rows=32, keys=32, warps=8, stages=2, splits=32, split=128),
         TilePlan(rows=32, keys=32, warps=4, stages=1, edge_stages=1),
     ),
     ("interpreter", 2): (

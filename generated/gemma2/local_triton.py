@@ -1,5 +1,5 @@
 # Written by kvgen from gemma2.kv and yours to keep: kvgen claims no right to it. Edit gemma2.kv.
-# kvgen: gemma2.kv source 787d6e396025 body a72c08283d62 codegen 1
+# kvgen: gemma2.kv source 787d6e396025 body 08c17d13cb28 codegen 1
 """Triton kernels of LocalCache: append, decode and verify straight from the ring, windows beside it."""
 
 import triton
@@ -31,7 +31,7 @@ PLANS = {
         TilePlan(rows=128, keys=32, warps=8, stages=3, edge_stages=1),
     ),
     ("sm_80", 4): (
-        DecodePlan(rows=64, keys=32, warps=4, stages=3, splits=13, split=320),
+        DecodePlan(rows=32, keys=32, warps=8, stages=2, splits=13, split=320),
         TilePlan(rows=32, keys=32, warps=4, stages=1, edge_stages=1),
     ),
     ("sm_90", 2): (
@@ -39,7 +39,7 @@ PLANS = {
         TilePlan(rows=128, keys=64, warps=8, stages=3, edge_stages=2),
     ),
     ("sm_90", 4): (
-        DecodePlan(rows=64, keys=32, warps=4, stages=3, splits=17, split=256),
+        DecodePlan(rows=32, keys=32, warps=8, stages=2, splits=17, split=256),
         TilePlan(rows=32, keys=32, warps=4, stages=1, edge_stages=1),
     ),
     ("sm_100", 2): (
@@ -47,7 +47,7 @@ PLANS = {
         TilePlan(rows=128, keys=64, warps=8, stages=3, edge_stages=1),
     ),
     ("sm_100", 4): (
-        DecodePlan(rows=64, keys=32, warps=4, stages=3, splits=19, split=224),
+        DecodePlan(rows=32, keys=32, warps=8, stages=2, splits=19, split=224),
         TilePlan(rows=32, keys=32, warps=4, stages=1, edge_stages=1),
     ),
     ("sm_120", 2): (
@@ -55,7 +55,7 @@ PLANS = {
         TilePlan(rows=128, keys=32, warps=8, stages=2, edge_stages=1),
     ),
     ("sm_120", 4): (
-        DecodePlan(rows=64, keys=32, warps=4, stages=2, splits=22, split=192),
+        DecodePlan(rows=32, keys=32, warps=8, stages=2, splits=22, split=192),
         TilePlan(rows=32, keys=32, warps=4, stages=1, edge_stages=1),
     ),
     ("gfx942", 2): (
@@ -63,7 +63,7 @@ PLANS = {
         TilePlan(rows=128, keys=32, warps=8, stages=1, edge_stages=1),
     ),
     ("gfx942", 4): (
-        DecodePlan(rows=64, keys=16, warps=4, stages=2, splits=29, split=144),
+        DecodePlan(rows=32, keys=32, warps=8, stages=2, splits=26, split=160),
         TilePlan(rows=32, keys=32, warps=4, stages=1, edge_stages=1),
     ),
     ("gfx950", 2): (
@@ -71,7 +71,7 @@ PLANS = {
         TilePlan(rows=128, keys=32, warps=8, stages=1, edge_stages=1),
     ),
     ("gfx950", 4): (
-        DecodePlan(rows=64, keys=32, warps=4, stages=2, splits=26, split=160),
+        DecodePlan(rows=32, keys=32, warps=8, stages=2, splits=26, split=160),
         TilePlan(rows=32, keys=32, warps=4, stages=1, edge_stages=1),
     ),
     ("interpreter", 2): (

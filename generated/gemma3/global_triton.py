@@ -1,5 +1,5 @@
 # Written by kvgen from gemma3.kv and yours to keep: kvgen claims no right to it. Edit gemma3.kv.
-# kvgen: gemma3.kv source 9c5354bdbcbb body d1762a58c19b codegen 1
+# kvgen: gemma3.kv source 9c5354bdbcbb body 555c699e4339 codegen 1
 """Triton kernels of GlobalCache: append, decode, verify and windows over slots in the order of positions."""
 
 import triton
@@ -27,48 +27,48 @@ PLANS = {
         TilePlan(rows=64, keys=32, warps=8, stages=2, edge_stages=1),
     ),
     ("sm_80", 4): (
-        DecodePlan(rows=32, keys=16, warps=4, stages=3, splits=64, split=128),
-        TilePlan(rows=16, keys=16, warps=4, stages=1, edge_stages=1),
+        DecodePlan(rows=16, keys=16, warps=8, stages=2, splits=64, split=128),
+        TilePlan(rows=16, keys=16, warps=8, stages=1, edge_stages=1),
     ),
     ("sm_90", 2): (
         DecodePlan(rows=64, keys=32, warps=4, stages=3, splits=64, split=128),
         TilePlan(rows=128, keys=32, warps=8, stages=3, edge_stages=1),
     ),
     ("sm_90", 4): (
-        DecodePlan(rows=64, keys=16, warps=4, stages=3, splits=64, split=128),
-        TilePlan(rows=16, keys=16, warps=4, stages=1, edge_stages=1),
+        DecodePlan(rows=16, keys=16, warps=8, stages=2, splits=64, split=128),
+        TilePlan(rows=16, keys=16, warps=8, stages=1, edge_stages=1),
     ),
     ("sm_100", 2): (
         DecodePlan(rows=64, keys=32, warps=4, stages=3, splits=64, split=128),
         TilePlan(rows=64, keys=64, warps=8, stages=2, edge_stages=1),
     ),
     ("sm_100", 4): (
-        DecodePlan(rows=64, keys=16, warps=4, stages=3, splits=64, split=128),
-        TilePlan(rows=16, keys=16, warps=4, stages=1, edge_stages=1),
+        DecodePlan(rows=16, keys=16, warps=8, stages=2, splits=64, split=128),
+        TilePlan(rows=16, keys=16, warps=8, stages=1, edge_stages=1),
     ),
     ("sm_120", 2): (
         DecodePlan(rows=32, keys=32, warps=4, stages=2, splits=64, split=128),
         TilePlan(rows=64, keys=32, warps=8, stages=2, edge_stages=1),
     ),
     ("sm_120", 4): (
-        DecodePlan(rows=32, keys=16, warps=4, stages=2, splits=64, split=128),
-        TilePlan(rows=16, keys=16, warps=4, stages=1, edge_stages=1),
+        DecodePlan(rows=16, keys=16, warps=8, stages=2, splits=64, split=128),
+        TilePlan(rows=16, keys=16, warps=8, stages=1, edge_stages=1),
     ),
     ("gfx942", 2): (
         DecodePlan(rows=64, keys=32, warps=4, stages=2, splits=64, split=128),
         TilePlan(rows=64, keys=16, warps=8, stages=1, edge_stages=1),
     ),
     ("gfx942", 4): (
-        DecodePlan(rows=64, keys=16, warps=4, stages=2, splits=64, split=128),
-        TilePlan(rows=16, keys=16, warps=4, stages=1, edge_stages=1),
+        DecodePlan(rows=16, keys=16, warps=8, stages=2, splits=64, split=128),
+        TilePlan(rows=16, keys=16, warps=8, stages=1, edge_stages=1),
     ),
     ("gfx950", 2): (
         DecodePlan(rows=64, keys=32, warps=4, stages=2, splits=64, split=128),
         TilePlan(rows=64, keys=16, warps=8, stages=1, edge_stages=1),
     ),
     ("gfx950", 4): (
-        DecodePlan(rows=64, keys=16, warps=4, stages=2, splits=64, split=128),
-        TilePlan(rows=16, keys=16, warps=4, stages=1, edge_stages=1),
+        DecodePlan(rows=16, keys=16, warps=8, stages=2, splits=64, split=128),
+        TilePlan(rows=16, keys=16, warps=8, stages=1, edge_stages=1),
     ),
     ("interpreter", 2): (
         DecodePlan(rows=64, keys=32, warps=4, stages=1, splits=8, split=64),

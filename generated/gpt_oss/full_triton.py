@@ -1,5 +1,5 @@
 # Written by kvgen from gpt_oss.kv and yours to keep: kvgen claims no right to it. Edit gpt_oss.kv.
-# kvgen: gpt_oss.kv source 9acd408a8dc0 body 61861bef0ffd codegen 1
+# kvgen: gpt_oss.kv source 9acd408a8dc0 body b3bf4efed894 codegen 1
 """Triton kernels of FullCache: append, decode, verify and windows over slots in the order of positions."""
 
 import triton
@@ -27,7 +27,7 @@ PLANS = {
         TilePlan(rows=128, keys=64, warps=8, stages=3, edge_stages=2),
     ),
     ("sm_80", 4): (
-        DecodePlan(rows=64, keys=32, warps=4, stages=3, splits=27, split=256),
+        DecodePlan(rows=64, keys=32, warps=4, stages=2, splits=27, split=256),
         TilePlan(rows=64, keys=32, warps=4, stages=1, edge_stages=1),
     ),
     ("sm_90", 2): (
@@ -35,7 +35,7 @@ PLANS = {
         TilePlan(rows=128, keys=128, warps=8, stages=3, edge_stages=2),
     ),
     ("sm_90", 4): (
-        DecodePlan(rows=64, keys=32, warps=4, stages=3, splits=33, split=256),
+        DecodePlan(rows=64, keys=32, warps=4, stages=2, splits=33, split=256),
         TilePlan(rows=64, keys=32, warps=4, stages=1, edge_stages=1),
     ),
     ("sm_100", 2): (
@@ -43,7 +43,7 @@ PLANS = {
         TilePlan(rows=128, keys=128, warps=8, stages=3, edge_stages=1),
     ),
     ("sm_100", 4): (
-        DecodePlan(rows=64, keys=32, warps=4, stages=3, splits=37, split=256),
+        DecodePlan(rows=64, keys=32, warps=4, stages=2, splits=37, split=256),
         TilePlan(rows=64, keys=32, warps=4, stages=1, edge_stages=1),
     ),
     ("sm_120", 2): (
@@ -51,7 +51,7 @@ PLANS = {
         TilePlan(rows=128, keys=64, warps=8, stages=3, edge_stages=2),
     ),
     ("sm_120", 4): (
-        DecodePlan(rows=64, keys=32, warps=4, stages=3, splits=43, split=256),
+        DecodePlan(rows=64, keys=32, warps=4, stages=2, splits=43, split=256),
         TilePlan(rows=64, keys=32, warps=4, stages=1, edge_stages=1),
     ),
     ("gfx942", 2): (

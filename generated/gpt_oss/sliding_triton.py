@@ -1,5 +1,5 @@
 # Written by kvgen from gpt_oss.kv and yours to keep: kvgen claims no right to it. Edit gpt_oss.kv.
-# kvgen: gpt_oss.kv source 9acd408a8dc0 body e5da56bdbe35 codegen 1
+# kvgen: gpt_oss.kv source 9acd408a8dc0 body e6dc2a4a6adf codegen 1
 """Triton kernels of SlidingCache: append, decode and verify straight from the ring, windows beside it."""
 
 import triton
@@ -30,7 +30,7 @@ PLANS = {
         TilePlan(rows=128, keys=64, warps=8, stages=3, edge_stages=2),
     ),
     ("sm_80", 4): (
-        DecodePlan(rows=64, keys=32, warps=4, stages=3, splits=1, split=160),
+        DecodePlan(rows=64, keys=32, warps=4, stages=2, splits=1, split=160),
         TilePlan(rows=64, keys=32, warps=4, stages=1, edge_stages=1),
     ),
     ("sm_90", 2): (
@@ -38,7 +38,7 @@ PLANS = {
         TilePlan(rows=128, keys=128, warps=8, stages=3, edge_stages=2),
     ),
     ("sm_90", 4): (
-        DecodePlan(rows=64, keys=32, warps=4, stages=3, splits=1, split=160),
+        DecodePlan(rows=64, keys=32, warps=4, stages=2, splits=1, split=160),
         TilePlan(rows=64, keys=32, warps=4, stages=1, edge_stages=1),
     ),
     ("sm_100", 2): (
@@ -46,7 +46,7 @@ PLANS = {
         TilePlan(rows=128, keys=128, warps=8, stages=3, edge_stages=2),
     ),
     ("sm_100", 4): (
-        DecodePlan(rows=64, keys=32, warps=4, stages=3, splits=1, split=160),
+        DecodePlan(rows=64, keys=32, warps=4, stages=2, splits=1, split=160),
         TilePlan(rows=64, keys=32, warps=4, stages=1, edge_stages=1),
     ),
     ("sm_120", 2): (
@@ -54,7 +54,7 @@ PLANS = {
         TilePlan(rows=128, keys=64, warps=8, stages=3, edge_stages=2),
     ),
     ("sm_120", 4): (
-        DecodePlan(rows=64, keys=32, warps=4, stages=3, splits=1, split=160),
+        DecodePlan(rows=64, keys=32, warps=4, stages=2, splits=1, split=160),
         TilePlan(rows=64, keys=32, warps=4, stages=1, edge_stages=1),
     ),
     ("gfx942", 2): (

@@ -1,5 +1,5 @@
 # Written by kvgen from llama.kv and yours to keep: kvgen claims no right to it. Edit llama.kv.
-# kvgen: llama.kv source 8972495ac203 body ccb2cf17f8d9 codegen 1
+# kvgen: llama.kv source 8972495ac203 body 428a6198fb09 codegen 1
 """What the Triton kernels of all stored policies have in common: which kernel, which grid, which workspace."""
 
 from typing import Any, NamedTuple
@@ -264,7 +264,7 @@ class StoredKernels:
                 SPLIT=plan.split,
                 num_warps=plan.warps,
                 num_stages=plan.stages,
-                **self._device.registers(rows),
+                **self._device.registers(rows, dtype.itemsize),
             )
         kernel = self._kernels[key]
         return kernel, kernel.constants["BLOCKS"]

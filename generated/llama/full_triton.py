@@ -1,5 +1,5 @@
 # Written by kvgen from llama.kv and yours to keep: kvgen claims no right to it. Edit llama.kv.
-# kvgen: llama.kv source 8972495ac203 body 7af51bbb9a72 codegen 1
+# kvgen: llama.kv source 8972495ac203 body 81a19b7ea459 codegen 1
 """Triton kernels of FullCache: append, decode, verify and windows over slots in the order of positions."""
 
 import triton
@@ -27,7 +27,7 @@ PLANS = {
         TilePlan(rows=128, keys=32, warps=8, stages=3, edge_stages=1),
     ),
     ("sm_80", 4): (
-        DecodePlan(rows=64, keys=32, warps=4, stages=3, splits=27, split=128),
+        DecodePlan(rows=32, keys=32, warps=8, stages=2, splits=27, split=128),
         TilePlan(rows=32, keys=32, warps=4, stages=1, edge_stages=1),
     ),
     ("sm_90", 2): (
@@ -35,7 +35,7 @@ PLANS = {
         TilePlan(rows=128, keys=64, warps=8, stages=3, edge_stages=2),
     ),
     ("sm_90", 4): (
-        DecodePlan(rows=64, keys=32, warps=4, stages=3, splits=33, split=128),
+        DecodePlan(rows=32, keys=32, warps=8, stages=2, splits=33, split=128),
         TilePlan(rows=32, keys=32, warps=4, stages=1, edge_stages=1),
     ),
     ("sm_100", 2): (
@@ -43,7 +43,7 @@ PLANS = {
         TilePlan(rows=128, keys=64, warps=8, stages=3, edge_stages=1),
     ),
     ("sm_100", 4): (
-        DecodePlan(rows=64, keys=32, warps=4, stages=3, splits=37, split=128),
+        DecodePlan(rows=32, keys=32, warps=8, stages=2, splits=37, split=128),
         TilePlan(rows=32, keys=32, warps=4, stages=1, edge_stages=1),
     ),
     ("sm_120", 2): (
@@ -51,7 +51,7 @@ PLANS = {
         TilePlan(rows=128, keys=32, warps=8, stages=2, edge_stages=1),
     ),
     ("sm_120", 4): (
-        DecodePlan(rows=64, keys=32, warps=4, stages=2, splits=43, split=128),
+        DecodePlan(rows=32, keys=32, warps=8, stages=2, splits=43, split=128),
         TilePlan(rows=32, keys=32, warps=4, stages=1, edge_stages=1),
     ),
     ("gfx942", 2): (
@@ -59,7 +59,7 @@ PLANS = {
         TilePlan(rows=128, keys=32, warps=8, stages=1, edge_stages=1),
     ),
     ("gfx942", 4): (
-        DecodePlan(rows=64, keys=16, warps=4, stages=2, splits=64, split=128),
+        DecodePlan(rows=32, keys=32, warps=8, stages=2, splits=64, split=128),
         TilePlan(rows=32, keys=32, warps=4, stages=1, edge_stages=1),
     ),
     ("gfx950", 2): (
@@ -67,7 +67,7 @@ PLANS = {
         TilePlan(rows=128, keys=32, warps=8, stages=1, edge_stages=1),
     ),
     ("gfx950", 4): (
-        DecodePlan(rows=64, keys=32, warps=4, stages=2, splits=64, split=128),
+        DecodePlan(rows=32, keys=32, warps=8, stages=2, splits=64, split=128),
         TilePlan(rows=32, keys=32, warps=4, stages=1, edge_stages=1),
     ),
     ("interpreter", 2): (

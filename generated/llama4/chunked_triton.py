@@ -1,5 +1,5 @@
 # Written by kvgen from llama4.kv and yours to keep: kvgen claims no right to it. Edit llama4.kv.
-# kvgen: llama4.kv source fd738860da89 body 0e6eb4f24bf3 codegen 1
+# kvgen: llama4.kv source fd738860da89 body 4b41a02a1270 codegen 1
 """Triton kernels of ChunkedCache: append, decode and verify straight from the ring, windows beside it."""
 
 import triton
@@ -30,7 +30,7 @@ PLANS = {
         TilePlan(rows=128, keys=32, warps=8, stages=3, edge_stages=1),
     ),
     ("sm_80", 4): (
-        DecodePlan(rows=64, keys=32, warps=4, stages=3, splits=26, split=320),
+        DecodePlan(rows=32, keys=32, warps=8, stages=2, splits=26, split=320),
         TilePlan(rows=32, keys=32, warps=4, stages=1, edge_stages=1),
     ),
     ("sm_90", 2): (
@@ -38,7 +38,7 @@ PLANS = {
         TilePlan(rows=128, keys=64, warps=8, stages=3, edge_stages=2),
     ),
     ("sm_90", 4): (
-        DecodePlan(rows=64, keys=32, warps=4, stages=3, splits=33, split=256),
+        DecodePlan(rows=32, keys=32, warps=8, stages=2, splits=33, split=256),
         TilePlan(rows=32, keys=32, warps=4, stages=1, edge_stages=1),
     ),
     ("sm_100", 2): (
@@ -46,7 +46,7 @@ PLANS = {
         TilePlan(rows=128, keys=64, warps=8, stages=3, edge_stages=1),
     ),
     ("sm_100", 4): (
-        DecodePlan(rows=64, keys=32, warps=4, stages=3, splits=37, split=224),
+        DecodePlan(rows=32, keys=32, warps=8, stages=2, splits=37, split=224),
         TilePlan(rows=32, keys=32, warps=4, stages=1, edge_stages=1),
     ),
     ("sm_120", 2): (
@@ -54,7 +54,7 @@ PLANS = {
         TilePlan(rows=128, keys=32, warps=8, stages=2, edge_stages=1),
     ),
     ("sm_120", 4): (
-        DecodePlan(rows=64, keys=32, warps=4, stages=2, splits=43, split=192),
+        DecodePlan(rows=32, keys=32, warps=8, stages=2, splits=43, split=192),
         TilePlan(rows=32, keys=32, warps=4, stages=1, edge_stages=1),
     ),
     ("gfx942", 2): (
@@ -62,7 +62,7 @@ PLANS = {
         TilePlan(rows=128, keys=32, warps=8, stages=1, edge_stages=1),
     ),
     ("gfx942", 4): (
-        DecodePlan(rows=64, keys=16, warps=4, stages=2, splits=47, split=176),
+        DecodePlan(rows=32, keys=32, warps=8, stages=2, splits=43, split=192),
         TilePlan(rows=32, keys=32, warps=4, stages=1, edge_stages=1),
     ),
     ("gfx950", 2): (
@@ -70,7 +70,7 @@ PLANS = {
         TilePlan(rows=128, keys=32, warps=8, stages=1, edge_stages=1),
     ),
     ("gfx950", 4): (
-        DecodePlan(rows=64, keys=32, warps=4, stages=2, splits=43, split=192),
+        DecodePlan(rows=32, keys=32, warps=8, stages=2, splits=43, split=192),
         TilePlan(rows=32, keys=32, warps=4, stages=1, edge_stages=1),
     ),
     ("interpreter", 2): (

@@ -1,5 +1,5 @@
 # Written by kvgen from mistral.kv and yours to keep: kvgen claims no right to it. Edit mistral.kv.
-# kvgen: mistral.kv source 0d21d37929f3 body ccf5bbc2aefe codegen 1
+# kvgen: mistral.kv source 0d21d37929f3 body 99b9f4ba9577 codegen 1
 """Triton kernels of SlidingCache: append, decode and verify straight from the ring, windows beside it."""
 
 import triton
@@ -30,7 +30,7 @@ PLANS = {
         TilePlan(rows=128, keys=32, warps=8, stages=3, edge_stages=1),
     ),
     ("sm_80", 4): (
-        DecodePlan(rows=64, keys=32, warps=4, stages=3, splits=26, split=160),
+        DecodePlan(rows=32, keys=32, warps=8, stages=2, splits=26, split=160),
         TilePlan(rows=32, keys=32, warps=4, stages=1, edge_stages=1),
     ),
     ("sm_90", 2): (
@@ -38,7 +38,7 @@ PLANS = {
         TilePlan(rows=128, keys=64, warps=8, stages=3, edge_stages=2),
     ),
     ("sm_90", 4): (
-        DecodePlan(rows=64, keys=32, warps=4, stages=3, splits=26, split=160),
+        DecodePlan(rows=32, keys=32, warps=8, stages=2, splits=26, split=160),
         TilePlan(rows=32, keys=32, warps=4, stages=1, edge_stages=1),
     ),
     ("sm_100", 2): (
@@ -46,7 +46,7 @@ PLANS = {
         TilePlan(rows=128, keys=64, warps=8, stages=3, edge_stages=1),
     ),
     ("sm_100", 4): (
-        DecodePlan(rows=64, keys=32, warps=4, stages=3, splits=26, split=160),
+        DecodePlan(rows=32, keys=32, warps=8, stages=2, splits=26, split=160),
         TilePlan(rows=32, keys=32, warps=4, stages=1, edge_stages=1),
     ),
     ("sm_120", 2): (
@@ -54,7 +54,7 @@ PLANS = {
         TilePlan(rows=128, keys=32, warps=8, stages=2, edge_stages=1),
     ),
     ("sm_120", 4): (
-        DecodePlan(rows=64, keys=32, warps=4, stages=2, splits=26, split=160),
+        DecodePlan(rows=32, keys=32, warps=8, stages=2, splits=26, split=160),
         TilePlan(rows=32, keys=32, warps=4, stages=1, edge_stages=1),
     ),
     ("gfx942", 2): (
@@ -62,7 +62,7 @@ PLANS = {
         TilePlan(rows=128, keys=32, warps=8, stages=1, edge_stages=1),
     ),
     ("gfx942", 4): (
-        DecodePlan(rows=64, keys=16, warps=4, stages=2, splits=29, split=144),
+        DecodePlan(rows=32, keys=32, warps=8, stages=2, splits=26, split=160),
         TilePlan(rows=32, keys=32, warps=4, stages=1, edge_stages=1),
     ),
     ("gfx950", 2): (
@@ -70,7 +70,7 @@ PLANS = {
         TilePlan(rows=128, keys=32, warps=8, stages=1, edge_stages=1),
     ),
     ("gfx950", 4): (
-        DecodePlan(rows=64, keys=32, warps=4, stages=2, splits=26, split=160),
+        DecodePlan(rows=32, keys=32, warps=8, stages=2, splits=26, split=160),
         TilePlan(rows=32, keys=32, warps=4, stages=1, edge_stages=1),
     ),
     ("interpreter", 2): (

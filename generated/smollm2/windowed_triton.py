@@ -1,5 +1,5 @@
 # Written by kvgen from smollm2.kv and yours to keep: kvgen claims no right to it. Edit smollm2.kv.
-# kvgen: smollm2.kv source 4545e14289df body 474de06dc370 codegen 1
+# kvgen: smollm2.kv source 4545e14289df body 8fb24b495918 codegen 1
 """Triton kernels of WindowedCache: append, decode and verify straight from the ring, windows beside it."""
 
 import triton
@@ -31,7 +31,7 @@ PLANS = {
         TilePlan(rows=128, keys=64, warps=8, stages=3, edge_stages=2),
     ),
     ("sm_80", 4): (
-        DecodePlan(rows=64, keys=32, warps=4, stages=3, splits=2, split=160),
+        DecodePlan(rows=64, keys=32, warps=4, stages=2, splits=2, split=160),
         TilePlan(rows=64, keys=32, warps=4, stages=1, edge_stages=1),
     ),
     ("sm_90", 2): (
@@ -39,15 +39,15 @@ PLANS = {
         TilePlan(rows=128, keys=128, warps=8, stages=3, edge_stages=2),
     ),
     ("sm_90", 4): (
-        DecodePlan(rows=64, keys=32, warps=4, stages=3, splits=2, split=160),
+        DecodePlan(rows=64, keys=32, warps=4, stages=2, splits=2, split=160),
         TilePlan(rows=64, keys=32, warps=4, stages=1, edge_stages=1),
     ),
     ("sm_100", 2): (
         DecodePlan(rows=64, keys=64, warps=4, stages=3, splits=2, split=192),
-        TilePlan(rows=128, keys=128, warps=8, stages=3, edge_stages=2),
+        TilePlan(rows=128, keys=64, warps=8, stages=3, edge_stages=2),
     ),
     ("sm_100", 4): (
-        DecodePlan(rows=64, keys=32, warps=4, stages=3, splits=2, split=160),
+        DecodePlan(rows=64, keys=32, warps=4, stages=2, splits=2, split=160),
         TilePlan(rows=64, keys=32, warps=4, stages=1, edge_stages=1),
     ),
     ("sm_120", 2): (
@@ -55,7 +55,7 @@ PLANS = {
         TilePlan(rows=128, keys=64, warps=8, stages=3, edge_stages=2),
     ),
     ("sm_120", 4): (
-        DecodePlan(rows=64, keys=32, warps=4, stages=3, splits=2, split=160),
+        DecodePlan(rows=64, keys=32, warps=4, stages=2, splits=2, split=160),
         TilePlan(rows=64, keys=32, warps=4, stages=1, edge_stages=1),
     ),
     ("gfx942", 2): (

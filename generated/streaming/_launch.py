@@ -1,5 +1,5 @@
 # Written by kvgen from streaming.kv and yours to keep: kvgen claims no right to it. Edit streaming.kv.
-# kvgen: streaming.kv source e0ad27c66182 body 47060172b608 codegen 1
+# kvgen: streaming.kv source e0ad27c66182 body 11c551ef4d2e codegen 1
 """How the Triton kernels of this package are launched: targets, places on the device, kernels resolved once."""
 
 import copy
@@ -173,11 +173,11 @@ class Target:
         self.target = target
         self.precision = "ieee" if target.startswith("gfx") else "tf32x3"
 
-    def registers(self, rows: int) -> dict[str, int]:
-        """How many a thread of a decode program of 4 warps may use: three programs a multiprocessor, or two."""
+    def registers(self, rows: int, itemsize: int) -> dict[str, int]:
+        """How many a thread of a decode program may use: so that three programs share a multiprocessor, or two."""
         if not self.target.startswith("sm"):
             return {}
-        return {"maxnreg": 168 if rows == 16 else 255}
+        return {"maxnreg": 168 if rows == 16 and itemsize < 4 else 255}
 
 
 class Device(Target):
