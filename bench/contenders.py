@@ -99,6 +99,7 @@ def step_dynamic(step: Step) -> Stepper:
     window = step.case.window
     layer = DynamicLayer() if window is None else DynamicSlidingWindowLayer(sliding_window=window)
     layer.update(*step.before)
+    layer.update(step.k, step.v)  # it keeps a view of all it was given, until the next update
     return layer, lambda layer: attend_transformers(step, *layer.update(step.k, step.v)[:2])
 
 

@@ -5,7 +5,7 @@
 Every figure stands beside the machine's own rates, measured between the contenders: reading is `torch.sum` of 256 MB of
 float32, GEMM the faster of float32 and bfloat16. Contenders take turns, and ratios are of one turn each: the median, with
 the least and the most. Decode steps rotate over enough caches that none is still in the processor ("cold"). A step is the
-append and the attention. It ends within the minutes given, 14 when none are: shapes stand in order of what they tell, and
+append and the attention. It ends after about the minutes given, 14 when none are: shapes stand in order of what they tell, and
 those that there was no time for are named. JSON and a plot go to bench/results, under the machine's name.
 """
 
@@ -175,8 +175,13 @@ def measured(table: Table, machine: Machine, seconds: float) -> Iterator[Result]
         last = time.perf_counter() - start - spent
 
 
-def run(asked: Iterable[Table], machine: Machine, minutes: float) -> dict[str, list[Result]]:
-    """Each table has its share of what the tables before it have left."""
+def run(
+    asked: Iterable[Table],
+    machine: Machine,
+    minutes: float,
+    save: Callable[[dict[str, list[Result]]], None],
+) -> None:
+    """Each table has its share of what the tables before it have left, and is saved when it is there."""
     end = time.perf_counter() + 60 * minutes
     found: dict[str, list[Result]] = {}
     waiting = list(asked)
@@ -190,7 +195,7 @@ def run(asked: Iterable[Table], machine: Machine, minutes: float) -> dict[str, l
             found[table.name].append(result)
         if left_out := names_left_out(table, found[table.name]):
             print(f"no time for: {'; '.join(left_out)}")
-    return found
+        save(found)
 
 
 def names_left_out(table: Table, results: list[Result]) -> list[str]:
@@ -246,15 +251,21 @@ def main() -> None:
     }
     print(", ".join(f"{key} {value}" for key, value in about.items()))
     print(f"read {machine.read() / 1e9:.1f} GB/s, GEMM {machine.gemm() / 1e9:.0f} GFLOP/s")
-    found = run(asked, machine, QUICK_MINUTES if arguments.quick else arguments.minutes)
-    left_out = {table.name: names_left_out(table, found[table.name]) for table in asked}
-    data = {**about, **{name: [asdict(one) for one in results] for name, results in found.items()}}
     arguments.output.mkdir(parents=True, exist_ok=True)
     stem = arguments.output / f"cpu-{slug(device)}"
-    text = json.dumps({**data, "left_out": left_out}, indent=1) + "\n"
+    minutes = QUICK_MINUTES if arguments.quick else arguments.minutes
+    run(asked, machine, minutes, lambda found: save(stem, about, known, found))
+
+
+def save(
+    stem: Path, about: dict[str, Any], known: dict[str, Table], found: dict[str, list[Result]]
+) -> None:
+    tables = {name: [asdict(one) for one in results] for name, results in found.items()}
+    left_out = {name: names_left_out(known[name], results) for name, results in found.items()}
+    text = json.dumps({**about, **tables, "left_out": left_out}, indent=1) + "\n"
     stem.with_suffix(".json").write_text(text, encoding="utf-8")
     if found.get("context"):
-        svg = plot(found["context"], device)
+        svg = plot(found["context"], about["device"])
         stem.with_name(f"{stem.name}-context.svg").write_text(svg, encoding="utf-8")
 
 

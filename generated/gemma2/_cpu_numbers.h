@@ -1,5 +1,5 @@
 // Written by kvgen from gemma2.kv and yours to keep: kvgen claims no right to it. Edit gemma2.kv.
-// kvgen: gemma2.kv source 787d6e396025 body ff3c22bcca66 codegen 1
+// kvgen: gemma2.kv source 787d6e396025 body b58f8007fdad codegen 1
 // Stored numbers: float, and the 16-bit floats that are widened to it or met as pairs.
 #pragma once
 
@@ -86,7 +86,5 @@ constexpr bool kHasDot = false;
 #endif
 KV_INLINE Vec dot_pairs(Bits a, Bits b, Vec sum) { return odd(a) * odd(b) + (even(a) * even(b) + sum); }
 #endif
-
-KV_INLINE void prefetch(const void* address) { __builtin_prefetch(address, 0, 2); }  // to the second-level cache
 
 }  // namespace kv

@@ -1,5 +1,5 @@
 // Written by kvgen from llama4.kv and yours to keep: kvgen claims no right to it. Edit llama4.kv.
-// kvgen: llama4.kv source fd738860da89 body f002d2ad4e02 codegen 1
+// kvgen: llama4.kv source fd738860da89 body fcbfc5d5bdda codegen 1
 // A few queries of one kv head: decoding, and short verify windows.
 //
 // Keys stay as they lie. A vector holds kQuads queries, a quad of lanes each; four dwords of a key, repeated in every quad,
@@ -22,7 +22,7 @@ class Decode : DecodeNumbers<Policy> {
   using Numbers = DecodeNumbers<Policy>;
   using typename Numbers::Element, typename Numbers::Number;
   using Numbers::kKeyDim, Numbers::kValueDim, Numbers::kPairs, Numbers::kAsStored, Numbers::kDots, Numbers::kPerDword;
-  using Numbers::kKeyWidth, Numbers::kValueWidth;
+  using Numbers::kKeyWidth, Numbers::kValueWidth, Numbers::kTile, Numbers::prefetch;
   static constexpr int kGroup = kGroupOf<Policy>;
 
  public:
@@ -125,7 +125,7 @@ class Decode : DecodeNumbers<Policy> {
     constexpr int kLine = kSteps % 4 == 0 ? 4 : kSteps % 2 == 0 ? 2 : 1;  // steps between prefetches: a cache line, if it fits
     for (int line = 0; line < kSteps; line += kLine) {
       if constexpr (Ahead)  // line by line in order of their addresses: that sets off the processor's own prefetching
-        for (int k = 0; k < kKeys; ++k) prefetch(keys[0] + kPrefetchKeys * kKeyWidth + (line * kKeys + k * kLine) * 4 * kPerDword);
+        for (int k = 0; k < kKeys; ++k) prefetch(keys[0] + kTile * kKeyWidth + (line * kKeys + k * kLine) * 4 * kPerDword);
       KV_UNROLL(4)
       for (int step = line; step < line + kLine; ++step) {
         Bits queries[kPass][kForms];

@@ -1,5 +1,5 @@
 // Written by kvgen from smollm2.kv and yours to keep: kvgen claims no right to it. Edit smollm2.kv.
-// kvgen: smollm2.kv source 4545e14289df body b976f19f8dc9 codegen 1
+// kvgen: smollm2.kv source 4545e14289df body 7325549d048e codegen 1
 // Attending and appending: the work of a call, shared among threads. A policy's own file says what it is and calls these two.
 #pragma once
 
@@ -21,6 +21,7 @@
 
 namespace kv {
 
+constexpr int64_t kSplitUnit = 64;          // splits are of whole units of keys
 constexpr int64_t kSplitKeys = 512;         // keys of one part of a few queries
 constexpr int64_t kWindowSplitKeys = 1024;  // of one part of a chunk of more
 constexpr int64_t kSerialWork = 400000;     // products that one thread does faster than two agree to share them
@@ -80,8 +81,8 @@ struct Memory {
 };
 
 inline int64_t splits_of(int64_t keys, int64_t keys_per_split, int64_t fewest) {
-  const int64_t smaller = divide_up(divide_up(keys, fewest), kTile) * kTile;
-  return std::max<int64_t>(1, divide_up(keys, std::clamp<int64_t>(smaller, kTile, keys_per_split)));
+  const int64_t smaller = divide_up(divide_up(keys, fewest), kSplitUnit) * kSplitUnit;
+  return std::max<int64_t>(1, divide_up(keys, std::clamp<int64_t>(smaller, kSplitUnit, keys_per_split)));
 }
 
 template <class Policy>
@@ -168,7 +169,7 @@ class Attend {
   }
 
   static int64_t keys_per_split(const RowPlan<Policy>& plan, const Spans<Policy>& spans) {
-    return divide_up(divide_up(spans.keys(), plan.splits), kTile) * kTile;
+    return divide_up(divide_up(spans.keys(), plan.splits), kSplitUnit) * kSplitUnit;
   }
 
   Answer answer(int64_t row, int head, int64_t query) const {
