@@ -163,7 +163,7 @@ def audit(paths: tuple[str, ...], name: str | None, targets: str | None, style: 
 @main.command()
 @in_paths
 @click.option("--backend", "backends", metavar="NAMES", help="Default: all that run here.")
-@click.option("--seconds", default=20.0, show_default=True, help="For each policy.")
+@click.option("--seconds", default=20.0, show_default=True, help="For each policy and model.")
 @click.option("--seed", default=0, show_default=True, help="Of the random sequences.")
 @click.option("--format", "style", type=click.Choice(("text", "json")), default="text")
 @in_name

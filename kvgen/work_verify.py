@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kvgen.errors import FileProblem
 from kvgen.inputs import Inputs
-from kvgen.verify import PolicyReport, Report, Tell
+from kvgen.verify import ModelReport, PolicyReport, Report, Tell
 from kvgen.verify import verify as verified
 from kvgen.verify.report import as_json
 from kvgen.verify.report import text as as_text
@@ -47,14 +47,17 @@ def _report(inputs: Inputs, backends: tuple[str, ...] | None, asked: Verify) -> 
 
     torch.set_num_threads(1)  # many small computations: threads would only wait for each other
     policies: list[PolicyReport] = []
+    models: list[ModelReport] = []
     for number, file in enumerate(inputs.files):
         program = check_bytes(file.data, file.shown).program
         assert program is not None
         tell = _progress(number, len(inputs.files))
-        policies += verified(program, backends, asked.seconds, tell, asked.seed).policies
+        found = verified(program, backends, asked.seconds, tell, asked.seed)
+        policies += found.policies
+        models += found.models
     if sys.stderr.isatty():
         sys.stderr.write("\r\x1b[K")
-    return Report(tuple(policies))
+    return Report(tuple(policies), tuple(models))
 
 
 def _progress(number: int, files: int) -> Tell | None:

@@ -9,14 +9,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from kvgen.backends import BACKENDS
-from kvgen.ir import CachePolicy, Program
+from kvgen.ir import CachePolicy, Model, Program
 from kvgen.verify.facts import facts_of
-from kvgen.verify.report import PolicyReport, Report, Tested
+from kvgen.verify.report import ModelReport, PolicyReport, Report, Tested
 
 Tell = Callable[[str, float], None]  # what is being done, and the share of all that is done
 SECONDS = 20.0  # for a policy, all backends together
 
-__all__ = ["PolicyReport", "Report", "Tested", "verify", "verify_policy"]
+__all__ = [
+    "ModelReport",
+    "PolicyReport",
+    "Report",
+    "Tested",
+    "verify",
+    "verify_model",
+    "verify_policy",
+]
 
 
 def verify(
@@ -26,12 +34,17 @@ def verify(
     tell: Tell | None = None,
     seed: int = 0,
 ) -> Report:
-    """`backends` None: all that run here. `seconds` for each policy; a step that has begun is finished."""
-    done: list[PolicyReport] = []
-    for number, policy in enumerate(program.policies):
-        share = _part(tell, number / len(program.policies), 1 / len(program.policies))
-        done.append(verify_policy(program, policy, backends, seconds, share, seed))
-    return Report(tuple(done))
+    """`backends` None: all that run here. `seconds` for each policy and model; a step that has begun is finished."""
+    parts = len(program.policies) + len(program.models)
+    policies = tuple(
+        verify_policy(program, one, backends, seconds, _part(tell, i / parts, 1 / parts), seed)
+        for i, one in enumerate(program.policies)
+    )
+    models = tuple(
+        verify_model(program, one, backends, seconds, _part(tell, i / parts, 1 / parts), seed)
+        for i, one in enumerate(program.models, len(policies))
+    )
+    return Report(policies, models)
 
 
 def verify_policy(
@@ -50,9 +63,34 @@ def verify_policy(
         share = _part(tell, number / len(runnable), 1 / len(runnable))
         name = f"policy {policy.name} of {program.stem}.kv"
         tests += Trial(policy, backend, name, seconds / len(runnable), share, seed).tests()
-    untested = (*missing, *_never_tested(program, policy))
+    untested = (*missing, *_never_tested(policy))
     place = f"{program.stem}.kv:{policy.line}"
     return PolicyReport(policy.name, place, facts_of(policy), tuple(tests), untested)
+
+
+def verify_model(
+    program: Program,
+    model: Model,
+    backends: tuple[str, ...] | None,
+    seconds: float,
+    tell: Tell | None = None,
+    seed: int = 0,
+) -> ModelReport:
+    """Its layers together: one object acts on all, layers share a donor's keys, and masks."""
+    from kvgen.verify.together import together
+    from kvgen.verify.trial import ModelTrial
+
+    place = f"{program.stem}.kv:{model.line}"
+    runnable, missing = _runnable(program.policy(model.repeat[0].policy), backends)
+    tests: list[Tested] = []
+    for number, backend in enumerate(runnable):
+        subject = together(program, model, backend)
+        if subject is None:
+            why = "its layers together: some are stateless, and keep nothing that could be acted on"
+            return ModelReport(model.name, place, (), (why, *missing))
+        share = _part(tell, number / len(runnable), 1 / len(runnable))
+        tests += ModelTrial(subject, seconds / len(runnable), share, seed).tests()
+    return ModelReport(model.name, place, tuple(tests), (*missing, "all of its layers at once"))
 
 
 def _runnable(policy: CachePolicy, asked: tuple[str, ...] | None) -> tuple[list[str], list[str]]:
@@ -70,10 +108,7 @@ def _runnable(policy: CachePolicy, asked: tuple[str, ...] | None) -> tuple[list[
     return found, missing
 
 
-def _never_tested(program: Program, policy: CachePolicy) -> Iterator[str]:
-    for declared in program.models:
-        if any(entry.policy == policy.name for entry in declared.repeat):
-            yield f"model {declared.name}: its layers together, only a cache alone"
+def _never_tested(policy: CachePolicy) -> Iterator[str]:
     yield "other machines and devices than this one's"
     if policy.heads.kv > 2 or policy.heads.group > 4:
         yield "all heads at once: a few were, and heads do not know of each other"

@@ -36,31 +36,64 @@ class PolicyReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    policies: tuple[PolicyReport, ...]
+class ModelReport:
+    """Of its layers together: nothing is proved there beyond what is proved of its policies."""
+
+    name: str
+    place: str
+    tests: tuple[Tested, ...]
+    untested: tuple[str, ...]
 
     @property
     def holds(self) -> bool:
-        return all(policy.holds for policy in self.policies)
+        return not any(test.wrong for test in self.tests)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    policies: tuple[PolicyReport, ...]
+    models: tuple[ModelReport, ...] = ()
+
+    @property
+    def holds(self) -> bool:
+        return all(part.holds for part in (*self.policies, *self.models))
 
 
 def text(report: Report) -> str:
-    return "\n".join("\n".join(_policy(policy)) + "\n" for policy in report.policies)
+    parts = [*map(_policy, report.policies), *map(_model, report.models)]
+    return "\n".join("\n".join(part) + "\n" for part in parts)
+
+
+def _model(report: ModelReport) -> Iterator[str]:
+    yield f"model {report.name}  {report.place}: {_verdict(report.holds)}"
+    yield from _tested(report.tests, "all layers, ")
+    yield from _not_tested(report.untested)
+
+
+def _verdict(holds: bool) -> str:
+    return "holds" if holds else "DOES NOT HOLD"
 
 
 def _policy(report: PolicyReport) -> Iterator[str]:
-    verdict = "holds" if report.holds else "DOES NOT HOLD"
-    yield f"policy {report.name}  {report.place}: {verdict}"
+    yield f"policy {report.name}  {report.place}: {_verdict(report.holds)}"
     yield "  proved, for rows of any length"
     for fact in report.facts:
         yield f"    {'ok   ' if fact.holds else 'WRONG'} {fact.claim}"
         yield f"          {fact.because}"
-    for backend in dict.fromkeys(test.backend for test in report.tests):
-        yield f"  tested, the {backend} backend of the emitted code"
-        yield from _tests(test for test in report.tests if test.backend == backend)
-    if report.untested:
+    yield from _tested(report.tests, "")
+    yield from _not_tested(report.untested)
+
+
+def _tested(tests: tuple[Tested, ...], what: str) -> Iterator[str]:
+    for backend in dict.fromkeys(test.backend for test in tests):
+        yield f"  tested, {what}the {backend} backend of the emitted code"
+        yield from _tests(test for test in tests if test.backend == backend)
+
+
+def _not_tested(untested: tuple[str, ...]) -> Iterator[str]:
+    if untested:
         yield "  not tested"
-        yield from (f"          {words}" for words in report.untested)
+        yield from (f"          {words}" for words in untested)
 
 
 def _tests(tests: Iterator[Tested]) -> Iterator[str]:
@@ -77,4 +110,6 @@ def _tests(tests: Iterator[Tested]) -> Iterator[str]:
 
 def as_json(report: Report) -> str:
     policies = [{**asdict(policy), "holds": policy.holds} for policy in report.policies]
-    return json.dumps({"holds": report.holds, "policies": policies}, indent=2) + "\n"
+    models = [{**asdict(model), "holds": model.holds} for model in report.models]
+    whole = {"holds": report.holds, "policies": policies, "models": models}
+    return json.dumps(whole, indent=2) + "\n"

@@ -27,6 +27,7 @@ from kvgen.verify.calls import (
 from kvgen.verify.clock import Clock
 from kvgen.verify.session import Mismatch, Session, Wrong
 from kvgen.verify.subject import Subject
+from kvgen.verify.together import Rehearsal, Together
 
 MOST_ROWS = 3
 
@@ -34,7 +35,9 @@ MOST_ROWS = 3
 class Failure(Exception):
     """A sequence of calls after which the emitted code and the model differ."""
 
-    def __init__(self, subject: Subject, rows: int, calls: tuple[Call, ...], wrong: Wrong) -> None:
+    def __init__(
+        self, subject: Subject | Together, rows: int, calls: tuple[Call, ...], wrong: Wrong
+    ) -> None:
         super().__init__(wrong.words)
         self.subject, self.rows, self.calls, self.wrong = subject, rows, calls, wrong
 
@@ -48,7 +51,7 @@ class Walk:
     What is refused changes nothing, so it leads nowhere; that it changed nothing is what its siblings show.
     """
 
-    def __init__(self, subject: Subject, clock: Clock) -> None:
+    def __init__(self, subject: Subject | Together, clock: Clock) -> None:
         self.subject, self.clock = subject, clock
         self.sequences = self.reads = 0
         self.deepest = self.whole = (
@@ -65,10 +68,10 @@ class Walk:
     def depth(self, depth: int) -> None:
         """Every sequence of `depth` moves, for one row and for two."""
         for rows in (1, 2):
-            session = Session(self.subject, rows)
+            session = self.subject.session(rows)
             self._visit(session, rows, depth)
 
-    def _visit(self, session: Session, rows: int, depth: int) -> None:
+    def _visit(self, session: Session | Rehearsal, rows: int, depth: int) -> None:
         moves = smallest_moves(self.subject.policy, session.judge.offsets)
         turn = self.sequences % len(moves)  # every move gets its turn at the node itself
         for number, move in enumerate((*moves[turn:], *moves[:turn])):
@@ -82,14 +85,14 @@ class Walk:
             if accepted and depth > 1:
                 self._visit(branch, rows, depth - 1)
 
-    def _branch(self, session: Session, rows: int) -> Session:
+    def _branch(self, session: Session | Rehearsal, rows: int) -> Session | Rehearsal:
         try:
             return session.branch()
         except Mismatch as found:
             raise Failure(session.subject, rows, (*session.path, Clone()), found.wrong) from found
 
 
-def _do(session: Session, rows: int, move: Move) -> bool:
+def _do(session: Session | Rehearsal, rows: int, move: Move) -> bool:
     try:
         accepted = [session.do(call) for call in move]  # all are tried, also after a refused one
     except Mismatch as found:
@@ -103,7 +106,9 @@ def _do(session: Session, rows: int, move: Move) -> bool:
 class Random:
     """Sequences of up to `length` moves. The same `seed` gives the same ones."""
 
-    def __init__(self, subject: Subject, clock: Clock, length: int, seed: int = 0) -> None:
+    def __init__(
+        self, subject: Subject | Together, clock: Clock, length: int, seed: int = 0
+    ) -> None:
         self.subject, self.clock, self.length, self.seed = subject, clock, length, seed
         self.sequences = self.reads = 0
         self.largest_error = 0.0
@@ -114,7 +119,7 @@ class Random:
         for _ in range(most):
             choose = random.Random(f"{self.seed}/{self.sequences}")
             rows = choose.randint(1, MOST_ROWS)
-            session = Session(self.subject, rows, seed=choose.randrange(1 << 30))
+            session = self.subject.session(rows, choose.randrange(1 << 30))
             for _ in range(choose.randint(3, self.length)):
                 if self.sequences:
                     self.clock.tick()
@@ -123,7 +128,7 @@ class Random:
             self.reads += session.reads
             self.largest_error = max(self.largest_error, session.largest_error)
 
-    def _move(self, choose: random.Random, session: Session) -> Move:
+    def _move(self, choose: random.Random, session: Session | Rehearsal) -> Move:
         rows = session.rows
         kind = choose.choices(_KINDS, _WEIGHTS)[0]
         match kind:
@@ -152,13 +157,13 @@ class Random:
             case _:
                 return (choose.choice((Clone(), Reload())),)
 
-    def _trim(self, choose: random.Random, session: Session) -> Trim:
+    def _trim(self, choose: random.Random, session: Session | Rehearsal) -> Trim:
         if choose.random() < 0.1:
             return Trim(session.judge.offsets)  # all there is
         counts = tuple(choose.choice(self.trims) for _ in range(session.rows))
         return Trim(counts[0] if choose.random() < 0.5 else counts, bypass=choose.random() < 0.2)
 
-    def _prefill(self, choose: random.Random, session: Session) -> Iterator[Call]:
+    def _prefill(self, choose: random.Random, session: Session | Rehearsal) -> Iterator[Call]:
         padding, rows = session.policy.padding, session.rows
         width = choose.choice(self.widths[1:] or self.widths)
         left = tuple(choose.randint(0, min(3, width)) if padding.left else 0 for _ in range(rows))
@@ -188,7 +193,7 @@ _WEIGHTS = (6, 6, 4, 3, 2, 1, 0.5, 1, 0.3, 1)
 _TILES = (2, 16, 17, 127, 128, 129)
 
 
-def _edges(subject: Subject) -> tuple[list[int], list[int]]:
+def _edges(subject: Subject | Together) -> tuple[list[int], list[int]]:
     """(widths of windows, counts of trims) on both sides of every edge of the policy and of the kernels' tiles."""
     policy = subject.policy
     reach = model.reach(policy.retention) or 20
@@ -224,9 +229,9 @@ def shrunk(failure: Failure, seconds: float) -> Failure:
     return best
 
 
-def replayed(subject: Subject, rows: int, calls: tuple[Call, ...]) -> Failure | None:
+def replayed(subject: Subject | Together, rows: int, calls: tuple[Call, ...]) -> Failure | None:
     """The failure that these calls lead to on a new cache, if any."""
-    session = Session(subject, rows)
+    session = subject.session(rows)
     for call in calls:
         try:
             session.do(call)

@@ -69,14 +69,16 @@ class Held:
 
 
 class Session:
-    def __init__(self, subject: Subject, rows: int, seed: int = 0) -> None:
+    def __init__(self, subject: Subject, rows: int, seed: int = 0, cache: Any = None) -> None:
+        """`cache`: one that there is, of a model's layer; None makes one."""
         self.subject, self.policy = subject, subject.policy
-        self.cache = subject.new_cache(rows)
+        self.cache = subject.new_cache(rows) if cache is None else cache
         self.judge = ReferenceCache(self.policy, rows, subject.capacity)
         self.store = Store(self.policy.heads)
         self.random, self.choose = torch.Generator().manual_seed(seed), random.Random(seed)
         self.path: tuple[Call, ...] = ()
         self.held: list[Held] = []
+        self.last: Any = None  # of the last append, for layers that attend the same read
         self.appends = self.reads = 0
         self.largest_error = 0.0
 
@@ -214,7 +216,8 @@ class Session:
             borrowed.fill_(NAN)
         if width > WIDE and self.choose.random() > ATTENDED * WIDE / width:
             return True  # stored, not attended
-        held = self._judge(judged, read, hide)
+        self.last = judged, read, hide
+        held = self._judge(*self.last)
         self._compare(held)
         self.held = [*self.held, held][-HELD:]
         return True

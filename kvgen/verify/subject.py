@@ -48,6 +48,12 @@ class Subject:
 
         return "cuda" if self.backend == "triton" and torch.cuda.is_available() else "cpu"
 
+    def session(self, rows: int, seed: int = 0) -> Any:
+        """It and its judge, to be driven together."""
+        from kvgen.verify.session import Session
+
+        return Session(self, rows, seed)
+
     def new_cache(self, rows: int, **options: Any) -> Any:
         if self.capacity is not None:
             options["capacity"] = self.capacity

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from kvgen.ir import CachePolicy, Stateless
-from kvgen.verify import stateless
+from kvgen.verify import stateless, together
 from kvgen.verify.clock import Clock, OutOfTime, Tell
 from kvgen.verify.report import Tested
 from kvgen.verify.script import script
 from kvgen.verify.search import Failure, Random, Walk, shrunk
 from kvgen.verify.stateless import Forward, ForwardFailure
 from kvgen.verify.subject import Subject, small, true_size
+from kvgen.verify.together import Together
 
 SHRINKING = 15.0  # seconds for making a counterexample short
 _DEEPEST = 6  # moves of the exhaustive walk
@@ -72,15 +73,7 @@ class Trial:
         walk = Walk(self.small, self.clock("walk", "every short sequence"))
         if (failure := _searched(lambda: walk.deeper(_DEEPEST))) is not None:
             return self.failed(failure, "a short sequence of calls goes wrong")
-        if not walk.deepest:
-            return self.passed_test(
-                "no time for every sequence of even one move", walk.sequences, False
-            )
-        moves = "move" if walk.deepest == 1 else "moves"
-        count = f"every sequence of up to {walk.deepest} {moves}, one row and two: {walk.whole:,}"
-        if others := walk.sequences - walk.whole:
-            count += f", and {others:,} others"
-        return self.passed_test(count, walk.sequences, True)
+        return self.passed_test(_walked(walk), walk.sequences, walk.deepest > 0)
 
     def size(self) -> Tested:
         search = Random(self.true, self.clock("true", "true size"), _TRUE_MOVES, self.seed)
@@ -128,6 +121,67 @@ class Trial:
             "" if all_of_them else ", not all of them"
         )
         return Tested(self.backend, size, count, done, all_of_them)
+
+
+class ModelTrial:
+    """The tests of a model's layers together, on one backend, until one finds something."""
+
+    def __init__(
+        self,
+        subject: Together,
+        seconds: float,
+        tell: Callable[[str, float], None] | None,
+        seed: int,
+    ) -> None:
+        self.subject, self.seed, self.seconds, self.said = subject, seed, seconds, tell
+        subject.new_caches(1)  # builds its kernels before any clock runs
+
+    def tests(self) -> Iterator[Tested]:
+        for step in (self.random, self.walk):
+            test = step()
+            yield test
+            if test.wrong:
+                return
+
+    def clock(self, start: float, what: str) -> Clock:
+        said = self.said
+        if said is None:
+            return Clock(self.seconds / 2)
+        words = f"model {self.subject.name}, {self.subject.backend}: {what}"
+        tell: Tell = lambda done: said(words, start + done / 2)  # noqa: E731
+        return Clock(self.seconds / 2, tell)
+
+    def random(self) -> Tested:
+        clock = self.clock(0, "random sequences, all layers")
+        search = Random(self.subject, clock, _SMALL_MOVES, self.seed)
+        if (failure := _searched(lambda: search.run(_ENDLESS))) is not None:
+            return self.failed(failure, "a random sequence of calls on the model goes wrong")
+        count = f"{_sequences(search.sequences, _SMALL_MOVES)}, {search.reads:,} reads"
+        return self.passed(count, search.sequences, False)
+
+    def walk(self) -> Tested:
+        walk = Walk(self.subject, self.clock(0.5, "every short sequence, all layers"))
+        if (failure := _searched(lambda: walk.deeper(_DEEPEST))) is not None:
+            return self.failed(failure, "a short sequence of calls on the model goes wrong")
+        return self.passed(_walked(walk), walk.sequences, walk.deepest > 0)
+
+    def passed(self, count: str, sequences: int, complete: bool) -> Tested:
+        return Tested(self.subject.backend, self.subject.scale, count, sequences, complete)
+
+    def failed(self, failure: Failure, count: str) -> Tested:
+        short = shrunk(failure, SHRINKING)
+        shown = together.script(short, f"model {self.subject.name}")
+        backend, scale = self.subject.backend, self.subject.scale
+        return Tested(backend, scale, count, 1, False, str(short), shown)
+
+
+def _walked(walk: Walk) -> str:
+    if not walk.deepest:
+        return f"no time for every sequence of even one move; {walk.sequences:,} of them"
+    moves = "move" if walk.deepest == 1 else "moves"
+    count = f"every sequence of up to {walk.deepest} {moves}, one row and two: {walk.whole:,}"
+    others = walk.sequences - walk.whole
+    return f"{count}, and {others:,} others" if others else count
 
 
 def _searched(search: Callable[[], None]) -> Failure | None:
