@@ -54,6 +54,17 @@ def test_kernels_within_their_budget(source, target, tmp_path):
     assert window["matrix"] == wanted[target] and window["load_bytes"] == 16
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("source", list(SOURCES))
+@pytest.mark.parametrize("target", audit.TARGETS)
+def test_every_kernel_compiles_for_every_target(source, target, tmp_path):
+    """In bfloat16, the default dtype, gradients included."""
+    _, report = audited(source, target, tmp_path)
+    assert all(one["spill_bytes"] == one["stack_bytes"] == 0 for one in report["figures"])
+    assert all(one["shared_bytes"] <= one["shared_limit"] for one in report["figures"])
+    assert len(report["figures"]) == {"ring": 6, "training": 4, "odd": 6}[source]
+
+
 def test_padded_dims_chunks_caps_and_sink_logits_compile(tmp_path):
     _, report = audited("odd", "sm_90", tmp_path)
     assert all(one["spill_bytes"] == 0 for one in report["figures"])
