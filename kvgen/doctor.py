@@ -18,7 +18,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from kvgen import __version__, header, manifest
+from kvgen import __version__, header, manifest, wording
 from kvgen.errors import FileProblem
 from kvgen.manifest import Entry
 from kvgen.pipeline import format_bytes
@@ -46,6 +46,7 @@ def examine(folder: Path) -> Iterator[Finding]:
     torch = _torch()
     yield from torch.findings
     yield _triton()
+    yield from extras()
     yield compiler()
     yield built()
     yield from _devices(torch.module)
@@ -91,6 +92,25 @@ def _triton() -> Finding:
     return Finding("triton", State.GOOD, version + (", interpreting" if interpreted else ""))
 
 
+EXTRAS = {
+    "transformers": ("transformers", "emitted caches in generate"),
+    "prompts": ("safetensors", "saved prompts"),
+    "lsp": ("pygls", "kvgen lsp"),
+    "watch": ("watchfiles", "kvgen compile --watch"),
+}
+
+
+def extras() -> Iterator[Finding]:
+    """By the package that each is for."""
+    for extra, (package, purpose) in EXTRAS.items():
+        try:
+            text = f"{package} {metadata.version(package)}, for {purpose}"
+            yield Finding(extra, State.GOOD, text)
+        except metadata.PackageNotFoundError:
+            text = f"no {package}, for {purpose}: pip install 'kvgen[{extra}]'"
+            yield Finding(extra, State.ABSENT, text)
+
+
 # -- The machine
 
 
@@ -123,7 +143,11 @@ def built() -> Finding:
     if not os.access(nearest, os.W_OK):
         text = f"{folder} cannot be written, so a temporary folder is used; set KVGEN_CACHE"
         return Finding("built", State.ABSENT, text)
-    return Finding("built", State.GOOD, f"{folder}, {len(list(folder.glob('*.so')))} kernels")
+    return Finding(
+        "built",
+        State.GOOD,
+        f"{folder}, {wording.counted(len(list(folder.glob('*.so'))), 'kernel')}",
+    )
 
 
 def _devices(torch: Any | None) -> Iterator[Finding]:
@@ -179,7 +203,7 @@ def drift(folder: Path) -> Iterator[Finding]:
     yield from (Finding(what, State.WRONG, text) for text in wrong)
     if not wrong:
         count = sum(len(entry.files) for entry in recorded.values())
-        text = f"{len(recorded)} packages, {count} files, as kvgen writes them"
+        text = f"{wording.counted(len(recorded), 'package')}, {wording.counted(count, 'file')}, as kvgen writes them"
         yield Finding(what, State.GOOD, text)
 
 

@@ -172,6 +172,6 @@ def doctor(output: Path) -> Outcome:
     from kvgen.doctor import State, examine
 
     findings = tuple(examine(output))
-    out = "".join(f"{found.state.value}  {found.what:<10} {found.text}\n" for found in findings)
+    out = "".join(f"{found.state.value}  {found.what:<12} {found.text}\n" for found in findings)
     wrong = any(found.state is State.WRONG for found in findings)
     return Outcome(PROBLEMS if wrong else CLEAN, out=out)

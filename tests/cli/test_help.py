@@ -169,3 +169,19 @@ def test_colour_only_on_a_terminal_and_never_with_no_color(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("NO_COLOR", "1")
     assert not console.coloured(Terminal())
+
+
+def test_doctor_names_the_extras(monkeypatch):
+    text = Path("pyproject.toml").read_text("utf-8")
+    for extra, (package, _) in doctor.EXTRAS.items():
+        assert f'\n{extra} = ["' in text and package in text
+    there = {found.what: found.state for found in doctor.extras()}
+    assert there["lsp"] is there["watch"] is doctor.State.GOOD
+
+    def missing(name):
+        raise doctor.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(doctor.metadata, "version", missing)
+    gone = {found.what: found for found in doctor.extras()}
+    assert gone["lsp"].state is doctor.State.ABSENT
+    assert "pip install 'kvgen[lsp]'" in gone["lsp"].text
