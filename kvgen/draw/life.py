@@ -80,7 +80,7 @@ class _Life:
         left = columns - sizes[1] if padding.left else 0
         for row, size, pad in zip(self.rows, sizes, (0, left), strict=True):
             self.append(row, columns, size, pad, prepared=True)
-        words = f"B's {'left' if left else 'right'} padding has no slot" if short < columns else ""
+        words = "B's padding has no slot" if short < columns else ""
         if sizes[0] == sizes[1]:
             words = "one column is one token"
         yield self.step(_window(columns), self.where(columns, words))
