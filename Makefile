@@ -27,7 +27,7 @@ test: $(VENV)/.dev $(VENV)/.model $(VENV)/.oracle
 test-least: $(VENV)-least/.made
 	$(VENV)-least/bin/python -m kvgen compile --check policies
 	$(VENV)-least/bin/python -m pytest -q -n auto --maxprocesses 8 --dist worksteal \
-	  tests/language tests/emit tests/contract --deselect tests/contract/test_small_scope.py
+	  tests/language tests/emit tests/compile tests/contract --deselect tests/contract/test_small_scope.py
 	KVGEN_TEST_BACKENDS=cpu,triton $(VENV)-least/bin/python -m pytest -q -n auto --maxprocesses 8 --dist worksteal \
 	  tests/contract/test_cases.py
 
