@@ -186,7 +186,8 @@ def prompts(case: Case) -> dict[str, Callable[[], Any]]:
     """The whole prompt of `context` tokens at once, by each."""
     (k, v), q = tokens(case, case.context), queries(case, case.context)
     length, window = case.context, case.window or case.context
-    cache = load_text(policy(case, "ring"), "bench_policy").LocalCache(case.batch, backend="cpu")
+    storage = "ring" if case.window else "contiguous"
+    cache = load_text(policy(case, storage), "bench_policy").LocalCache(case.batch, backend="cpu")
     at = torch.arange(length)
 
     def ours() -> Any:

@@ -260,10 +260,14 @@ def main() -> None:
 def save(
     stem: Path, about: dict[str, Any], known: dict[str, Table], found: dict[str, list[Result]]
 ) -> None:
+    """Tables that were not asked for stay as an earlier run on this machine left them."""
     tables = {name: [asdict(one) for one in results] for name, results in found.items()}
     left_out = {name: names_left_out(known[name], results) for name, results in found.items()}
-    text = json.dumps({**about, **tables, "left_out": left_out}, indent=1) + "\n"
-    stem.with_suffix(".json").write_text(text, encoding="utf-8")
+    file = stem.with_suffix(".json")
+    before = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    left_out = {**before.get("left_out", {}), **left_out}
+    text = json.dumps({**before, **about, **tables, "left_out": left_out}, indent=1) + "\n"
+    file.write_text(text, encoding="utf-8")
     if found.get("context"):
         svg = plot(found["context"], about["device"])
         stem.with_name(f"{stem.name}-context.svg").write_text(svg, encoding="utf-8")
