@@ -112,7 +112,7 @@ def block(folder: Path = RESULTS) -> str:
         data = json.loads(path.read_text(encoding="utf-8"))
         if ratios := reader(data):
             where = f" on one {data['device']}" if "device" in data else ""
-            head = f"Their time over kvgen's{where}; `{command}` measures yours:"
+            head = f"Their time over kvgen's{where}, the median over shapes and the range; `{command}` measures yours:"
             parts.append(f"{head}\n\n{table(ratios)}")
     return "\n\n".join(parts or ["`make bench` measures the ratios of your machine."])
 
