@@ -160,10 +160,22 @@ def audit(paths: tuple[str, ...], name: str | None, targets: str | None, style: 
     console.finish(work_audit.audit(inputs.collect(paths, name), asked))
 
 
+def some_time(seconds: float) -> float:
+    if not 0 < seconds < float("inf"):
+        raise click.BadParameter(f"{seconds:g} is no time to test in; give a number above 0.")
+    return seconds
+
+
 @main.command()
 @in_paths
 @click.option("--backend", "backends", metavar="NAMES", help="Default: all that run here.")
-@click.option("--seconds", default=20.0, show_default=True, help="For each policy and model.")
+@click.option(
+    "--seconds",
+    default=20.0,
+    show_default=True,
+    callback=lambda context, option, seconds: some_time(seconds),
+    help="For each policy and model.",
+)
 @click.option("--seed", default=0, show_default=True, help="Of the random sequences.")
 @click.option("--format", "style", type=click.Choice(("text", "json")), default="text")
 @in_name

@@ -4,6 +4,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 from kvgen.verify import subject, trial, verify
 from kvgen.verify.report import Report, as_json, text
 from tests.verify.conftest import ROOT, program_of
@@ -26,6 +28,12 @@ def test_text_and_status():
     assert "policy Mine  mine.kv:3: holds" in found.stdout
     assert "proved, for rows of any length" in found.stdout and "not tested" in found.stdout
     assert found.stderr.count("\r") == 0  # no bar where there is no terminal
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf"])
+def test_no_time(seconds):
+    found = kvgen("verify", "-", "--seconds", seconds, stdin=POLICY)
+    assert found.returncode == 2 and "give a number above 0" in found.stderr
 
 
 def test_json():
