@@ -160,7 +160,7 @@ def audit(paths: tuple[str, ...], name: str | None, targets: str | None, style: 
     console.finish(work_audit.audit(inputs.collect(paths, name), asked))
 
 
-def some_time(seconds: float) -> float:
+def some_time(_: click.Context, __: click.Parameter, seconds: float) -> float:
     if not 0 < seconds < float("inf"):
         raise click.BadParameter(f"{seconds:g} is no time to test in; give a number above 0.")
     return seconds
@@ -173,7 +173,7 @@ def some_time(seconds: float) -> float:
     "--seconds",
     default=20.0,
     show_default=True,
-    callback=lambda context, option, seconds: some_time(seconds),
+    callback=some_time,
     help="For each policy and model.",
 )
 @click.option("--seed", default=0, show_default=True, help="Of the random sequences.")

@@ -25,6 +25,8 @@ def file(package: PackagePlan) -> File:
         ),
         "backends": _listed(package.backends),
         "stored": stored,
+        "padded": any("True" in (case["left"], case["right"]) for case in stored),
+        "reversible": any(case["taken_back"] != "0" for case in stored),
         "stateless": stateless,
     }
     return File(name, "tests/test_package.py.jinja", values)

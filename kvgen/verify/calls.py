@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from kvgen import model
 from kvgen.ir import CachePolicy, Ring
@@ -82,6 +83,28 @@ class Reset:
 Append = Decode | Window
 Call = Append | Prepare | Finalize | Trim | Rows | Extract | Merge | Clone | Reload | Reset
 Move = tuple[Call, ...]
+
+
+def act(call: Call, side: Any) -> Any:
+    """Do a call that needs nothing but `side`, a cache, a model's caches or a judge. Returns what to go on with."""
+    match call:
+        case Prepare(lengths, left):
+            side.prepare_prefill(list(lengths), list(left) if any(left) else None)
+        case Finalize():
+            side.finalize_prefill()
+        case Trim(n, bypass):
+            side.trim(list(n) if isinstance(n, tuple) else n, bypass=bypass)
+        case Rows(rows):
+            side.filter_rows(list(rows))
+        case Reset():
+            side.reset()
+        case Extract(row):
+            return side.extract_row(row)
+        case Clone():
+            return side.clone()
+        case _:
+            raise AssertionError(call)
+    return side
 
 
 def smallest_moves(policy: CachePolicy, offsets: tuple[int, ...]) -> tuple[Move, ...]:

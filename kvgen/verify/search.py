@@ -25,9 +25,10 @@ from kvgen.verify.calls import (
     smallest_moves,
 )
 from kvgen.verify.clock import Clock
+from kvgen.verify.rehearsal import Rehearsal
 from kvgen.verify.session import Mismatch, Session, Wrong
 from kvgen.verify.subject import Subject
-from kvgen.verify.together import Rehearsal, Together
+from kvgen.verify.together import Together
 
 MOST_ROWS = 3
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import copy
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,20 +10,7 @@ from typing import Any
 
 import torch
 
-from kvgen.verify.calls import (
-    Call,
-    Clone,
-    Decode,
-    Extract,
-    Finalize,
-    Merge,
-    Prepare,
-    Reload,
-    Reset,
-    Rows,
-    Trim,
-    Window,
-)
+from kvgen.verify.calls import Call, Clone, Decode, Merge, Reload, Window, act
 from kvgen.verify.float64 import Store
 from kvgen.verify.reference import ReferenceCache, RefusedError
 from kvgen.verify.subject import Subject
@@ -54,6 +40,28 @@ class Mismatch(Exception):
     def __init__(self, wrong: Wrong) -> None:
         super().__init__(wrong.words)
         self.wrong = wrong
+
+
+def must_do(call: Call, acts: Callable[[], Any]) -> Any:
+    """What the judge did too. The emitted code may be wrong in any way, so whatever it raises is a finding."""
+    try:
+        return acts()
+    except Exception as error:
+        raise Mismatch(Wrong("raised", f"{call} raises {type(error).__name__}: {error}")) from error
+
+
+def must_refuse(call: Call, acts: Callable[[], Any], error: Exception) -> None:
+    """What the judge refused with `error`."""
+    kinds = (ValueError, RuntimeError) if isinstance(error, RefusedError) else (type(error),)
+    try:
+        acts()
+    except kinds:
+        return
+    except Exception as other:
+        expected = f"expected {kinds[0].__name__}"
+        words = f"{call} raises {type(other).__name__}, {expected}: {other}"
+        raise Mismatch(Wrong("raised", words)) from other
+    raise Mismatch(Wrong("accepted", f"{call} must be refused: {error}"))
 
 
 @dataclass(slots=True)
@@ -87,10 +95,15 @@ class Session:
         return self.judge.batch_size
 
     def branch(self) -> Session:
-        """Another that goes on from a clone; it holds no reads."""
+        """Another that goes on from a clone."""
+        other = self.twin()
+        other.do(Clone())
+        return other
+
+    def twin(self) -> Session:
+        """Another of the same cache and judge; it holds no reads."""
         other = object.__new__(Session)
         other.__dict__.update(self.__dict__, held=[])
-        other.do(Clone())
         return other
 
     # -- calls
@@ -98,69 +111,34 @@ class Session:
     def do(self, call: Call) -> bool:
         """Whether it was accepted, by both. Raises Mismatch where they differ, then or in what holds afterwards."""
         self.path = (*self.path, call)
-        accepted = self._append(call) if isinstance(call, (Decode, Window)) else self._other(call)
+        accepted = self.append(call) if isinstance(call, (Decode, Window)) else self._other(call)
         self.check()
         for held in self.held:
-            self._compare(held)
+            self.compare(held)
         return accepted
 
     def _other(self, call: Call) -> bool:
         match call:
-            case Prepare(lengths, left):
-                padding = list(left) if any(left) else None
-                return self._both(lambda side: side.prepare_prefill(list(lengths), padding))
-            case Finalize():
-                return self._both(lambda side: side.finalize_prefill())
-            case Trim(n, bypass):
-                count = list(n) if isinstance(n, tuple) else n
-                return self._both(lambda side: side.trim(copy.copy(count), bypass=bypass))
-            case Rows(rows):
-                return self._both(lambda side: side.filter_rows(list(rows)))
-            case Reset():
-                return self._both(lambda side: side.reset())
-            case Extract(row):
-                return self._both(lambda side: side.extract_row(row), becomes=True)
-            case Clone():
-                return self._both(lambda side: side.clone(), becomes=True)
             case Merge():
-                return self._both(self._merged, becomes=True)
+                return self._both(self._merged)
+            case Reload():
+                return self._both(self._reloaded)
             case _:
-                assert isinstance(call, Reload)
-                return self._both(self._reloaded, becomes=True)
+                return self._both(lambda side: act(call, side))
 
-    def _both(self, act: Callable[[Any], Any], becomes: bool = False) -> bool:
+    def _both(self, acts: Callable[[Any], Any]) -> bool:
         try:
-            judge = act(self.judge)
+            judge = acts(self.judge)
         except (ValueError, RuntimeError) as error:
-            self._must_refuse(lambda: act(self.cache), error)
+            must_refuse(self.path[-1], lambda: acts(self.cache), error)
             return False
-        cache = self._must_do(lambda: act(self.cache))
-        if becomes:
-            self.judge, self.cache = judge, cache
+        self.cache, self.judge = must_do(self.path[-1], lambda: acts(self.cache)), judge
         return True
-
-    def _must_do(self, act: Callable[[], Any]) -> Any:
-        try:
-            return act()
-        except Exception as error:
-            words = f"{self.path[-1]} raises {type(error).__name__}: {error}"
-            raise Mismatch(Wrong("raised", words)) from error
-
-    def _must_refuse(self, act: Callable[[], Any], error: Exception) -> None:
-        kinds = (ValueError, RuntimeError) if isinstance(error, RefusedError) else (type(error),)
-        try:
-            act()
-        except kinds:
-            return
-        except Exception as other:
-            words = f"{self.path[-1]} raises {type(other).__name__}, expected {kinds[0].__name__}: {other}"
-            raise Mismatch(Wrong("raised", words)) from other
-        raise Mismatch(Wrong("accepted", f"{self.path[-1]} must be refused: {error}"))
 
     def _merged(self, side: Any) -> Any:
         """With one row of a few tokens, of the kind of `side`; the judge is asked first."""
         if side is self.judge:
-            k, v, columns = self._tokens(1, self.subject.merged_tokens)
+            k, v, columns = self.tokens(1, self.subject.merged_tokens)
             self.spare = self.subject.new_cache(1)
             self.spare.append_window(k, v)
             spare = ReferenceCache(self.policy, 1, self.subject.capacity)
@@ -187,7 +165,7 @@ class Session:
         """The same numbers on every device."""
         return torch.randn(shape, generator=self.random).to(self.subject.device)
 
-    def _tokens(self, rows: int, width: int) -> tuple[torch.Tensor, torch.Tensor, list[list[int]]]:
+    def tokens(self, rows: int, width: int) -> tuple[torch.Tensor, torch.Tensor, list[list[int]]]:
         """New keys and values, and their numbers in the store."""
         heads = self.policy.heads
         k, v = (
@@ -196,14 +174,14 @@ class Session:
         )
         return k, v, self.store.add(k, v)
 
-    def _append(self, call: Decode | Window) -> bool:
+    def append(self, call: Decode | Window) -> bool:
         width = call.width if isinstance(call, Window) else 1
         name = "append_window" if isinstance(call, Window) else "append_decode"
-        k, v, columns = self._tokens(self.rows, width)
+        k, v, columns = self.tokens(self.rows, width)
         try:
             judged = getattr(self.judge, name)(columns)
         except (ValueError, RuntimeError) as error:
-            self._must_refuse(lambda: getattr(self.cache, name)(k, v), error)
+            must_refuse(self.path[-1], lambda: getattr(self.cache, name)(k, v), error)
             return False
         self.appends += 1
         padding = torch.tensor(
@@ -211,18 +189,18 @@ class Session:
         )
         hide = padding.reshape(len(judged.queries), 1, width, 1).to(k.device)
         k, v = k.masked_fill(hide, NAN), v.masked_fill(hide, NAN)
-        read = self._must_do(lambda: getattr(self.cache, name)(k, v))
+        read = must_do(self.path[-1], lambda: getattr(self.cache, name)(k, v))
         for borrowed in (k, v):  # until the append returned
             borrowed.fill_(NAN)
         if width > WIDE and self.choose.random() > ATTENDED * WIDE / width:
             return True  # stored, not attended
         self.last = judged, read, hide
-        held = self._judge(*self.last)
-        self._compare(held)
+        held = self.ask(*self.last)
+        self.compare(held)
         self.held = [*self.held, held][-HELD:]
         return True
 
-    def _judge(self, judged: Any, read: Any, hide: torch.Tensor) -> Held:
+    def ask(self, judged: Any, read: Any, hide: torch.Tensor) -> Held:
         heads, (rows, width) = self.policy.heads, (len(judged.queries), len(judged.queries[0]))
         dtype = torch.float32 if self.choose.random() < 0.25 else self.dtype
         q = self.normal(rows, heads.query, width, heads.key_dim).to(dtype)
@@ -240,10 +218,10 @@ class Session:
         edges = [0, 127, 128, width - 2, width - 1]
         return sorted({*edges, *(self.choose.randrange(width) for _ in range(5))})
 
-    def _compare(self, held: Held) -> None:
+    def compare(self, held: Held) -> None:
         self.reads += 1
-        answer = self._must_do(
-            lambda: held.read.attend(held.query, return_lse=True, **held.options)
+        answer = must_do(
+            self.path[-1], lambda: held.read.attend(held.query, return_lse=True, **held.options)
         )
         parts = zip(("answers", "has log-sum-exp"), answer, held.expected, strict=True)
         for what, actual, expected in parts:
@@ -280,7 +258,7 @@ class Session:
         largest = max(judge.offsets)
         questions: tuple[Any, ...] = (0, 1, 2, largest, largest + 1, list(judge.offsets))
         for n in questions:
-            answer = self._must_do(lambda n=n: cache.is_trimmable(n))
+            answer = must_do(self.path[-1], lambda n=n: cache.is_trimmable(n))
             if answer != (expected := judge.is_trimmable(n)):
                 words = f"is_trimmable({n}) is {answer}, expected {expected}"
                 raise Mismatch(Wrong("is_trimmable", words, question=(n, expected)))

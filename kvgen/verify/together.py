@@ -1,14 +1,7 @@
-# pyright: basic
-"""The layers of a model together: one object acts on all of them, layers read a donor's keys, masks are shared.
-
-Each layer that owns a cache has a `Session` with a judge of its own; what the model's object does to all of them at once is
-done to the judges one by one, and must be done by all or by none.
-"""
+"""A model made small: a few layers of each policy, compiled as a file of its own, and its class on one backend."""
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,22 +10,8 @@ from kvgen.ir import CachePolicy, DType, Fixed, Heads, Model, Padding, Program, 
 from kvgen.loading import load_text
 from kvgen.miniature import scaled
 from kvgen.naming import class_name
-from kvgen.verify.calls import (
-    Call,
-    Clone,
-    Decode,
-    Extract,
-    Finalize,
-    Merge,
-    Prepare,
-    Reload,
-    Reset,
-    Rows,
-    Trim,
-    Window,
-)
+from kvgen.pipeline import check_text
 from kvgen.verify.reference import ReferenceCache
-from kvgen.verify.session import Mismatch, Session, Wrong
 from kvgen.verify.subject import ROOM, SMALL, Subject, spelt
 
 KEPT = 2  # layers of each policy, and layers that share
@@ -86,7 +65,10 @@ class Together:
         policy = self.layers[layer]
         return ReferenceCache(policy, rows, self.capacity if _is_open(policy) else None)
 
-    def session(self, rows: int, seed: int = 0) -> Rehearsal:
+    def session(self, rows: int, seed: int = 0) -> Any:
+        """It and the judges of its layers, to be driven together."""
+        from kvgen.verify.rehearsal import Rehearsal
+
         return Rehearsal(self, rows, seed)
 
 
@@ -114,6 +96,18 @@ def together(program: Program, model: Model, backend: str) -> Together | None:
         f"layers {numbers} of {model.layers}, float32, few heads, what a query sees at most {SMALL}"
     )
     return Together(model.name, _lead(layers), layers, own, scale, text, caches, backend)
+
+
+def as_written(text: str, name: str, backend: str) -> Together:
+    """One that was made small before."""
+    program = check_text(text, "together.kv").program
+    assert program is not None
+    model = next(one for one in program.models if one.name == name)
+    layers = tuple(program.policy(model.policy_of(layer)) for layer in range(model.layers))
+    donors = {share.layer: share.donor for share in model.shares}
+    own = tuple(donors.get(layer, layer) for layer in range(model.layers))
+    caches = getattr(load_text(text, "together"), f"{class_name(name)}Caches")
+    return Together(name, _lead(layers), layers, own, "as written", text, caches, backend)
 
 
 def _kept(model: Model) -> list[int]:
@@ -165,267 +159,3 @@ def _lead(layers: tuple[CachePolicy, ...]) -> CachePolicy:
         all(policy.padding.right for policy in layers),
     )
     return replace(lead, padding=Padding(*sides))
-
-
-# -- driving it
-
-
-class Rehearsal:
-    """The model's caches and the judges of its layers. What a search asks of a `Session`, this has too."""
-
-    def __init__(self, subject: Together, rows: int, seed: int = 0) -> None:
-        self.subject, self.policy = subject, subject.policy
-        self.caches = subject.new_caches(rows)
-        self.layers = {layer: self._layer(layer, rows, seed) for layer in subject.owners}
-        self.path: tuple[Call, ...] = ()
-
-    def _layer(self, layer: int, rows: int, seed: int) -> Session:
-        session = Session(self.subject.layer(layer), rows, seed + layer, self.caches.layers[layer])
-        session.judge = self.subject.judge(layer, rows)
-        return session
-
-    @property
-    def judge(self) -> ReferenceCache:
-        return next(iter(self.layers.values())).judge
-
-    @property
-    def rows(self) -> int:
-        return self.judge.batch_size
-
-    @property
-    def reads(self) -> int:
-        return sum(session.reads for session in self.layers.values())
-
-    @property
-    def largest_error(self) -> float:
-        return max(session.largest_error for session in self.layers.values())
-
-    def branch(self) -> Rehearsal:
-        """Another that goes on from a clone; it holds no reads."""
-        other = object.__new__(Rehearsal)
-        other.__dict__.update(self.__dict__)
-        other.layers = {}
-        for layer, session in self.layers.items():
-            twin = object.__new__(Session)
-            twin.__dict__.update(session.__dict__, held=[])
-            other.layers[layer] = twin
-        other.do(Clone())
-        return other
-
-    def do(self, call: Call) -> bool:
-        """Whether it was accepted. Raises Mismatch where the caches and the judges differ, then or afterwards."""
-        self.path = (*self.path, call)
-        is_append = isinstance(call, (Decode, Window))
-        accepted = self._append(call) if is_append else self._act(call)
-        self._check()
-        return accepted
-
-    def _append(self, call: Decode | Window) -> bool:
-        """A forward: every layer that owns its keys appends, every layer attends."""
-        if not all(self._fits(session, call) for session in self.layers.values()):
-            return False
-        for layer, donor in enumerate(self.subject.donors):
-            session = self.layers[donor]
-            session.path = self.path
-            with _of(layer):
-                if layer == donor:
-                    session._append(call)
-                else:
-                    held = session._judge(*session.last)
-                    session._compare(held)
-                    session.held = [*session.held, held]
-        for session in self.layers.values():
-            session.held = session.held[-1:]  # of many layers one each
-        return True
-
-    def _fits(self, session: Session, call: Decode | Window) -> bool:
-        width = call.width if isinstance(call, Window) else 1
-        name = "append_window" if isinstance(call, Window) else "append_decode"
-        columns = [[0] * width for _ in range(self.rows)]
-        try:
-            getattr(copy.deepcopy(session.judge), name)(columns)
-        except (ValueError, RuntimeError):
-            return False
-        return True
-
-    def _act(self, call: Call) -> bool:
-        """All judges are asked on copies: what one of them refuses must leave every layer as it is."""
-        spare = self._spare() if isinstance(call, Merge) else None
-        try:
-            judges = {
-                layer: _judged(call, copy.deepcopy(session.judge), self.subject, layer, spare)
-                for layer, session in self.layers.items()
-            }
-        except (ValueError, RuntimeError) as error:
-            self._must_refuse(lambda: self._done(call, spare), error)
-            return False
-        try:
-            self.caches = self._done(call, spare)
-        except Exception as error:
-            words = f"{call} raises {type(error).__name__}: {error}"
-            raise Mismatch(Wrong("raised", words)) from error
-        for layer, session in self.layers.items():
-            session.judge, session.cache = judges[layer], self.caches.layers[layer]
-        return True
-
-    def _must_refuse(self, act: Callable[[], Any], error: Exception) -> None:
-        try:
-            act()
-        except (ValueError, RuntimeError):
-            return
-        raise Mismatch(Wrong("accepted", f"{self.path[-1]} must be refused: {error}"))
-
-    def _spare(self) -> tuple[Any, dict[int, ReferenceCache]]:
-        """A model of one row with a few tokens in each layer."""
-        caches, judges = self.subject.new_caches(1), {}
-        for layer, session in self.layers.items():
-            k, v, columns = session._tokens(1, self.subject.merged_tokens)
-            caches.layers[layer].append_window(k, v)
-            judges[layer] = self.subject.judge(layer, 1)
-            judges[layer].append_window(columns)
-        return caches, judges
-
-    def _done(self, call: Call, spare: Any) -> Any:
-        """The call on the model's object: what to go on with."""
-        caches = self.caches
-        match call:
-            case Extract(row):
-                return caches.extract_row(row)
-            case Clone():
-                return caches.clone()
-            case Merge():
-                return type(caches).merge_rows([caches, spare[0]])
-            case Reload():
-                fresh = self.subject.new_caches(caches.batch_size)
-                fresh.load_state_dict(caches.state_dict())
-                return fresh
-            case _:
-                _in_place(call, caches)
-                return caches
-
-    # -- what holds at every moment
-
-    def _check(self) -> None:
-        for layer, session in self.layers.items():
-            session.path = self.path
-            with _of(layer):
-                session.check()
-                for held in session.held:
-                    session._compare(held)
-        caches, judge = self.caches, self.judge
-        for name in ("offsets", "offset", "batch_size"):
-            self._same(name, getattr(caches, name), getattr(judge, name))
-        self._same("positions(2)", caches.positions(2).tolist(), judge.positions(2))
-        self._same("donors", caches.donors, self.subject.donors)
-        shared = all(
-            caches.layers[d] is cache for d, cache in zip(caches.donors, caches.layers, strict=True)
-        )
-        self._same("sharing layers hold their donor's cache", shared, True)
-        one = all(cache.masks is caches.masks for cache in caches.layers)
-        self._same("all layers share one masks", one, True)
-        for n in (0, 1, 2, 3, judge.offset):
-            expected = all(session.judge.is_trimmable(n) for session in self.layers.values())
-            self._same(f"is_trimmable({n})", caches.is_trimmable(n), expected)
-
-    def _same(self, what: str, actual: Any, expected: Any) -> None:
-        if actual != expected:
-            words = f"of the model: {what} is {actual}, expected {expected}"
-            raise Mismatch(Wrong("state", words, question=(what, expected)))
-
-
-class _of:
-    """Says which layer a mismatch is of."""
-
-    def __init__(self, layer: int) -> None:
-        self.layer = layer
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        if isinstance(error, Mismatch):
-            words = f"layer {self.layer}: {error.wrong.words}"
-            raise Mismatch(replace(error.wrong, words=words)) from error
-
-
-def _judged(
-    call: Call, judge: ReferenceCache, subject: Together, layer: int, spare: Any
-) -> ReferenceCache:
-    """The call on one layer's judge."""
-    match call:
-        case Trim(n, bypass):
-            own = bypass and subject.layers[layer].trim.bypass_tokens > 0
-            judge.trim(list(n) if isinstance(n, tuple) else n, bypass=own)
-        case Extract(row):
-            return judge.extract_row(row)
-        case Clone():
-            return judge.clone()
-        case Merge():
-            return ReferenceCache.merge_rows([judge, spare[1][layer]])
-        case Reload():
-            fresh = subject.judge(layer, judge.batch_size)
-            fresh.load(judge.saved())
-            return fresh
-        case _:
-            _in_place(call, judge)
-    return judge
-
-
-def _in_place(call: Call, side: Any) -> None:
-    """What changes a model's caches, or a judge, where it stands."""
-    match call:
-        case Prepare(lengths, left):
-            side.prepare_prefill(list(lengths), list(left) if any(left) else None)
-        case Finalize():
-            side.finalize_prefill()
-        case Trim(n, bypass):
-            side.trim(list(n) if isinstance(n, tuple) else n, bypass=bypass)
-        case Rows(rows):
-            side.filter_rows(list(rows))
-        case Reset():
-            side.reset()
-        case _:
-            raise AssertionError(call)
-
-
-# -- as a script
-
-
-def replay(text: str, name: str, backend: str, rows: int, calls: tuple[Call, ...]) -> None:
-    """Do the calls on a model; AssertionError where it does something else than its layers should."""
-    from kvgen.pipeline import check_text
-
-    program = check_text(text, "together.kv").program
-    assert program is not None
-    model = next(one for one in program.models if one.name == name)
-    layers = tuple(
-        program.policy(entry.policy) for entry in model.repeat for _ in range(entry.count)
-    )
-    shares = {share.layer: share.donor for share in model.shares}
-    own = tuple(shares.get(layer, layer) for layer in range(len(layers)))
-    caches = getattr(load_text(text, "together"), f"{class_name(name)}Caches")
-    subject = Together(name, _lead(layers), layers, own, "as written", text, caches, backend)
-    rehearsal = subject.session(rows)
-    try:
-        for call in calls:
-            rehearsal.do(call)
-    except Mismatch as found:
-        raise AssertionError(found.wrong.words) from found
-
-
-def script(failure: Any, name: str) -> str:
-    """A failure as a short script that shows it."""
-    return "\n".join(_script(failure, name)) + "\n"
-
-
-def _script(failure: Any, name: str) -> Iterator[str]:
-    subject = failure.subject
-    kinds = sorted({type(call).__name__ for call in failure.calls})
-    yield f'"""{failure.wrong.words}\n\n{name}, {subject.scale}. Written by `kvgen verify`.\n"""\n'
-    yield "from kvgen.verify import together"
-    yield f"from kvgen.verify.calls import {', '.join(kinds)}\n"
-    yield f'MODEL = """\\\n{subject.text}"""\n'
-    yield "CALLS = ("
-    yield from (f"    {call!r}," for call in failure.calls)
-    yield ")"
-    yield f'together.replay(MODEL, "{subject.name}", "{subject.backend}", {failure.rows}, CALLS)'

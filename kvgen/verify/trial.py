@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from kvgen.ir import CachePolicy, Stateless
-from kvgen.verify import stateless, together
+from kvgen.verify import replay, stateless
 from kvgen.verify.clock import Clock, OutOfTime, Tell
 from kvgen.verify.report import Tested
 from kvgen.verify.script import script
@@ -170,7 +170,7 @@ class ModelTrial:
 
     def failed(self, failure: Failure, count: str) -> Tested:
         short = shrunk(failure, SHRINKING)
-        shown = together.script(short, f"model {self.subject.name}")
+        shown = replay.script(short, f"model {self.subject.name}")
         backend, scale = self.subject.backend, self.subject.scale
         return Tested(backend, scale, count, 1, False, str(short), shown)
 

@@ -19,9 +19,10 @@ from kvgen.verify.calls import (
     Window,
 )
 from kvgen.verify.clock import Clock, OutOfTime
+from kvgen.verify.replay import replay, script
 from kvgen.verify.report import Report, text
 from kvgen.verify.search import Failure, Random, Walk, shrunk
-from kvgen.verify.together import replay, script, together
+from kvgen.verify.together import together
 from tests.verify.faults import Fault
 from tests.verify.test_policies import PROGRAMS
 
