@@ -27,7 +27,7 @@ import torch
 
 import kvgen
 from bench.plot import lines_svg
-from kvgen.hf_config import policy_text
+from kvgen.hf_text import policy_text
 
 RESULTS = Path(__file__).with_name("results")
 CONTEXTS = (1024, 4096, 16384, 32768)

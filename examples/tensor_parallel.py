@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 
 import kvgen
-from kvgen.hf_config import policy_text
+from kvgen.hf_text import policy_text
 
 FIELDS = {
     "model_type": "mistral",

@@ -16,7 +16,7 @@ import torch
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM, DynamicCache, LlamaForCausalLM
 
 import kvgen
-from kvgen.hf_config import policy_text
+from kvgen.hf_text import policy_text
 
 VOCABULARY = 89
 WINDOW = 6

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kvgen import ir
-from kvgen.hf_config import policy_text
 from kvgen.hf_families import FAMILIES, ConfigError
+from kvgen.hf_text import policy_text
 from kvgen.pipeline import check_text
 
 SMALL = {
