@@ -5,10 +5,14 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from kvgen.diagnostics import Diagnostic, Edit
 from kvgen.pipeline import Checked, check_bytes, check_text
 from kvgen.source import SourceFile, Span
+
+if TYPE_CHECKING:
+    from kvgen.tuned import TableFile
 
 _BOM = "\ufeff"
 _TRIALS = 8  # each reads the whole file again
@@ -23,14 +27,18 @@ class Mended:
     left: Checked
 
 
-def mend(data: bytes, file_name: str) -> Mended:
-    """All fixes that do not overlap, and then those that only now come to light. Done twice it does no more."""
+def mend(data: bytes, file_name: str, table: TableFile | None = None) -> Mended:
+    """All fixes that do not overlap, and then those that only now come to light. Done twice it does no more. `table`: as
+    for `check_bytes`, of what is left.
+    """
     checked = check_bytes(data, file_name)
     fixed: list[Diagnostic] = []
     while True:
         kept, checked = _apply(apart(checked.diagnostics), checked)
         if not kept:
-            return Mended(_text(data, checked), tuple(fixed), checked)
+            text = _text(data, checked)
+            left = checked if table is None else check_bytes(text.encode(), file_name, table)
+            return Mended(text, tuple(fixed), left)
         fixed += kept
 
 

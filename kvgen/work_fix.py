@@ -27,7 +27,7 @@ def fix(inputs: Inputs, style: str) -> Outcome:
 
 
 def _fix(file: Input) -> Outcome:
-    mended = mend(file.data, file.shown)
+    mended = mend(file.data, file.shown, file.table)
     if file.path is not None and mended.fixed:
         textfile.write(file.path, mended.text)
     return Outcome(

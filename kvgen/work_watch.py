@@ -10,11 +10,15 @@ from pathlib import Path
 from kvgen import inputs, stages
 from kvgen.errors import FileProblem
 from kvgen.inputs import STDIN, SUFFIX, Input, Inputs
+from kvgen.tuned import SUFFIX as TABLE_SUFFIX
+from kvgen.tuned import TableFile
 from kvgen.work import CLEAN, PROBLEMS, Compile, Outcome, compile
 
 _LOOK_ANYWAY_MS = 2000  # some file systems tell nothing
 _GATHER_MS = 200  # saving is several events
 _RENAMED_S = 0.1  # an editor that saves by renaming leaves a moment without the file
+
+_Seen = tuple[bytes, TableFile | None]
 
 
 def watch(paths: tuple[str, ...], name: str | None, asked: Compile) -> Iterator[Outcome]:
@@ -31,7 +35,7 @@ def watch(paths: tuple[str, ...], name: str | None, asked: Compile) -> Iterator[
     yield state.outcome(lines=(f"watching {', '.join(paths)}; Ctrl-C ends",))
     events = wait(
         *_folders(paths),
-        watch_filter=lambda _, path: path.endswith(SUFFIX),
+        watch_filter=lambda _, path: path.endswith((SUFFIX, TABLE_SUFFIX)),
         debounce=_GATHER_MS,
         rust_timeout=_LOOK_ANYWAY_MS,
         yield_on_timeout=True,
@@ -57,11 +61,11 @@ def _folders(paths: Iterable[str]) -> set[Path]:
 
 @dataclass(slots=True)
 class _State:
-    """`seen`: the bytes last compiled of each file; `broken`: the files that have problems; `said`: of the paths, once."""
+    """`seen`: what was last compiled of each file, its bytes and its tuned table; `broken`: the files that have problems; `said`: of the paths, once."""
 
     paths: tuple[str, ...]
     asked: Compile
-    seen: Mapping[Path, bytes] = field(default_factory=dict[Path, bytes])
+    seen: Mapping[Path, _Seen] = field(default_factory=dict[Path, _Seen])
     broken: set[Path] = field(default_factory=set[Path])
     said: str = ""
 
@@ -85,14 +89,15 @@ class _State:
 
     def compiled(self, found: Inputs) -> Iterator[Outcome]:
         """Each file by itself: a broken one keeps its package as it was, and the others theirs up to date."""
-        before, self.seen = self.seen, {path: file.data for path, file in _by_path(found)}
+        now = {path: (file.data, file.table) for path, file in _by_path(found)}
+        before, self.seen = self.seen, now
         for path in before.keys() - self.seen.keys():
             self.broken.discard(path)
             yield self.outcome(
                 lines=(f"{path}: gone; `kvgen compile --prune` removes its package",)
             )
         for path, file in _by_path(found):
-            if before.get(path) != file.data:
+            if before.get(path) != now[path]:
                 yield self._compiled(path, file)
 
     def _compiled(self, path: Path, file: Input) -> Outcome:

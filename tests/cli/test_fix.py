@@ -52,6 +52,14 @@ def test_what_is_left_is_reported_and_decides_the_status(kvgen, tmp_path):
     assert (tmp_path / "b.kv").read_text() == GOOD
 
 
+def test_a_tuned_table_beside_the_file_is_judged_by_what_it_becomes(kvgen, tmp_path):
+    (tmp_path / "a.kv").write_text(MISSPELT)
+    (tmp_path / "a.tune.json").write_text("not a table")
+    result = kvgen("check", "--fix", "a.kv")
+    assert result.exit_code == 0
+    assert "2 problems fixed" in result.stderr and "warning[KV911]" in result.stderr
+
+
 @pytest.mark.parametrize("before", ["", "\ufeff"])
 @pytest.mark.parametrize("ends", ["\n", "\r\n"])
 def test_a_byte_order_mark_and_line_ends_stay(before, ends):

@@ -87,6 +87,13 @@ def test_what_changes_is_compiled_and_a_broken_file_breaks_nothing(folder):
         assert watch.interrupt() == 0
 
 
+def test_a_tuned_table_that_changes_is_looked_at_too(folder):
+    with Watch(folder, "policies") as watch:
+        watch.until("watching")
+        (folder / "policies/a.tune.json").write_text("not a table")
+        watch.until("warning[KV911]")
+
+
 def test_the_status_says_whether_a_file_has_problems(folder):
     (folder / "policies/bad.kv").write_text(BAD)
     with Watch(folder, "policies") as watch:
