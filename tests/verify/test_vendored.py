@@ -65,7 +65,7 @@ def test_needs_nothing_of_kvgen(vendored):
 def test_passes(vendored):
     found = run(vendored, "--import-mode=importlib")
     assert found.returncode == 0, found.stdout
-    assert "passed" in found.stdout and "4 skipped" in found.stdout
+    assert "27 passed" in found.stdout and "skipped" not in found.stdout
 
 
 def test_finds_a_fault(vendored, tmp_path):
