@@ -62,7 +62,7 @@ def _shared(package: PackagePlan) -> list[File]:
     stateless = not all(plan.stored for plan in package.policies)
     logits = any(plan.policy.scores.sink_logits for plan in package.policies)
     needed = ["_backends", "_cache", "_checks", "_columns", "_masks", "_reads", "_tiles"]
-    needed += ["_compiled", "_state", "_stateful", "_storage"] if stored else []
+    needed += ["_compiled", "_rows", "_state", "_stateful", "_storage"] if stored else []
     needed += ["_stateless"] if stateless else []
     needed += ["_models"] if package.models else []
     values = {"stored": stored, "sink_logits": logits}

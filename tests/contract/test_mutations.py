@@ -64,7 +64,7 @@ MUTANTS = [
     ("Ring", "_reads", "if self.overwritten:", "if False:"),
     ("Ring", "_storage", "reversed(overwritten)", "overwritten"),
     ("Ring", "_storage", "old = self.keys[index].clone(), self.values[index].clone()", "old = self.keys[index], self.values[index]"),
-    ("Ring", "_stateful", "tuple(values[row] for row in rows)", "values"),
+    ("Ring", "_rows", "tuple(values[row] for row in rows)", "values"),
     ("Ring", "ring_cache", "(k[rows], v[rows]), columns", "(k, v), columns"),
     # attention
     ("Tight", "tight_torch", "torch.logaddexp(lse, sink_logits.float()[:, None])", "lse"),

@@ -14,6 +14,7 @@ LINEAR = "window 3 sinks 1 storage contiguous padding left right"
 
 POLICY, CACHE, KERNELS = "cache/policy.py.jinja", "cache/ring.py.jinja", "torch/kernels.py.jinja"
 STATEFUL, STORAGE = "package/_stateful.py.jinja", "package/_storage.py.jinja"
+ROWS = "package/_rows.py.jinja"
 COLUMNS, TILES = "package/_columns.py.jinja", "package/_tiles.py.jinja"
 STATELESS = "torch/stateless.py.jinja"
 
@@ -46,8 +47,8 @@ FAULTS = [
     Fault("right padding counted as tokens", STATEFUL, "min(left, width - skip)", "min(left, width)"),
     Fault("left padding shifts the row", STATEFUL, "tuple(first - skip for first, skip", "tuple(first for first, skip"),
     Fault("left padding never ends", STATEFUL, "tuple(n - skip for n, skip", "tuple(n for n, skip"),
-    Fault("merge overlaps rows", STATEFUL, "row += part._batch_size", "row += 1"),
-    Fault("wrong row's offset", STATEFUL, "tuple(values[row] for row in rows)", "tuple(values[0] for row in rows)"),
+    Fault("merge overlaps rows", ROWS, "row += part._batch_size", "row += 1"),
+    Fault("wrong row's offset", ROWS, "tuple(values[row] for row in rows)", "tuple(values[0] for row in rows)"),
     Fault("state loads keys as values", "package/_state.py.jinja", 'state["values"][:, part]', 'state["keys"][:, part]'),
     Fault("bypass survives a change of rows", CACHE, "    def _after_row_change(self) -> None:\n        self._verified =", "    def _after_row_change(self) -> None:\n        _ ="),
     Fault("one column too many in place", CACHE, "width <= SLACK + 1", "width <= SLACK + 2"),
