@@ -1,5 +1,5 @@
 // Written by kvgen from gemma3n.kv and yours to keep: kvgen claims no right to it. Edit gemma3n.kv.
-// kvgen: gemma3n.kv source 2ba866454d30 body 5f99308c76af codegen 1
+// kvgen: gemma3n.kv source 2ba866454d30 body 376f245b0c2f codegen 1
 // Local: store tokens and attend to them. Everything but what this policy says of itself is in _cpu.h.
 #include "_cpu.h"
 
@@ -23,9 +23,7 @@ struct Policy : kv::PolicyDefaults {
 
   /// The first position that the query at `position` sees; it sees all from there to itself.
   static int64_t first_seen(int64_t position) {
-    int64_t first = 0;
-    first = std::max(first, position - kWindow + 1);
-    return first;
+    return std::max({int64_t{0}, position - kWindow + 1});
   }
 
   static int64_t slot_of(int64_t position) { return position % kRing; }

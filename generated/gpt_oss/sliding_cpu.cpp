@@ -1,5 +1,5 @@
 // Written by kvgen from gpt_oss.kv and yours to keep: kvgen claims no right to it. Edit gpt_oss.kv.
-// kvgen: gpt_oss.kv source 9acd408a8dc0 body cf0af4c90df8 codegen 1
+// kvgen: gpt_oss.kv source 9acd408a8dc0 body 953a9132cdb1 codegen 1
 // Sliding: store tokens and attend to them. Everything but what this policy says of itself is in _cpu.h.
 #include "_cpu.h"
 
@@ -24,9 +24,7 @@ struct Policy : kv::PolicyDefaults {
 
   /// The first position that the query at `position` sees; it sees all from there to itself.
   static int64_t first_seen(int64_t position) {
-    int64_t first = 0;
-    first = std::max(first, position - kWindow + 1);
-    return first;
+    return std::max({int64_t{0}, position - kWindow + 1});
   }
 
   static int64_t slot_of(int64_t position) { return position % kRing; }

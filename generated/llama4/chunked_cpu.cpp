@@ -1,5 +1,5 @@
 // Written by kvgen from llama4.kv and yours to keep: kvgen claims no right to it. Edit llama4.kv.
-// kvgen: llama4.kv source fd738860da89 body b8c612f13409 codegen 1
+// kvgen: llama4.kv source fd738860da89 body 0fcfc43c81bf codegen 1
 // Chunked: store tokens and attend to them. Everything but what this policy says of itself is in _cpu.h.
 #include "_cpu.h"
 
@@ -23,9 +23,7 @@ struct Policy : kv::PolicyDefaults {
 
   /// The first position that the query at `position` sees; it sees all from there to itself.
   static int64_t first_seen(int64_t position) {
-    int64_t first = 0;
-    first = std::max(first, position - position % kChunk);
-    return first;
+    return std::max({int64_t{0}, position - position % kChunk});
   }
 
   static int64_t slot_of(int64_t position) { return position % kRing; }

@@ -1,5 +1,5 @@
 // Written by kvgen from smollm2.kv and yours to keep: kvgen claims no right to it. Edit smollm2.kv.
-// kvgen: smollm2.kv source 4545e14289df body 50a4034b78af codegen 1
+// kvgen: smollm2.kv source 4545e14289df body 7ad3305211d8 codegen 1
 // Windowed: store tokens and attend to them. Everything but what this policy says of itself is in _cpu.h.
 #include "_cpu.h"
 
@@ -24,9 +24,7 @@ struct Policy : kv::PolicyDefaults {
 
   /// The first position past the sinks that the query at `position` sees; it sees all from there to itself.
   static int64_t first_seen(int64_t position) {
-    int64_t first = kSinks;
-    first = std::max(first, position - kWindow + 1);
-    return first;
+    return std::max({int64_t{kSinks}, position - kWindow + 1});
   }
 
   static int64_t slot_of(int64_t position) { return position < kSinks ? position : kSinks + (position - kSinks) % kRing; }

@@ -1,5 +1,5 @@
 // Written by kvgen from streaming.kv and yours to keep: kvgen claims no right to it. Edit streaming.kv.
-// kvgen: streaming.kv source e0ad27c66182 body 8f8168261921 codegen 1
+// kvgen: streaming.kv source e0ad27c66182 body 0a7602f78696 codegen 1
 // Streaming: store tokens and attend to them. Everything but what this policy says of itself is in _cpu.h.
 #include "_cpu.h"
 
@@ -24,9 +24,7 @@ struct Policy : kv::PolicyDefaults {
 
   /// The first position past the sinks that the query at `position` sees; it sees all from there to itself.
   static int64_t first_seen(int64_t position) {
-    int64_t first = kSinks;
-    first = std::max(first, position - kWindow + 1);
-    return first;
+    return std::max({int64_t{kSinks}, position - kWindow + 1});
   }
 
   static int64_t slot_of(int64_t position) { return position < kSinks ? position : kSinks + (position - kSinks) % kRing; }
