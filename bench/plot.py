@@ -27,7 +27,10 @@ text { font: 13px sans-serif; fill: #222; } line, path { stroke-width: 1; } .gri
 def lines_svg(
     series: dict[str, list[tuple[float, float]]], title: str, across: str, up: str
 ) -> str:
-    """A line for each series of (x, y), all above 0. Of a name `whose, what` the first part chooses the dashes, the last the colour."""
+    """A line for each series of (x, y), all above 0. Of a name `whose, what` the first part chooses the dashes, the last the colour.
+
+    What is ours is solid in every plot.
+    """
     points = [point for line in series.values() for point in line]
     x_axis = Axis(min(x for x, _ in points), max(x for x, _ in points), LEFT, WIDTH - RIGHT)
     y_axis = Axis(min(y for _, y in points), max(y for _, y in points), HEIGHT - BOTTOM, TOP)
@@ -40,7 +43,7 @@ def lines_svg(
         label(x_axis.at(x), HEIGHT - BOTTOM + 20, f"{x:g}", "middle")
         for x in sorted({x for x, _ in points})
     ]
-    for y in y_axis.powers():
+    for y in y_axis.ticks():
         parts += [
             grid_line(LEFT, y_axis.at(y), WIDTH - RIGHT, y_axis.at(y)),
             label(LEFT - 8, y_axis.at(y) + 4, f"{y:g}", "end"),
@@ -50,10 +53,11 @@ def lines_svg(
         label(LEFT, TOP - 6, up, "start"),
     ]
     ordered = sorted(series.items(), key=lambda item: -item[1][-1][1])
-    whose, what = ([name.split(", ")[part] for name in series] for part in (0, -1))
+    whose = list(dict.fromkeys(["kvgen", *(name.split(", ")[0] for name in series)]))
+    what = list(dict.fromkeys(name.split(", ")[-1] for name in series))
     for index, (name, line) in enumerate(ordered):
-        colour = COLOURS[list(dict.fromkeys(what)).index(name.split(", ")[-1]) % len(COLOURS)]
-        dashes = DASHES[list(dict.fromkeys(whose)).index(name.split(", ")[0]) % len(DASHES)]
+        colour = COLOURS[what.index(name.split(", ")[-1]) % len(COLOURS)]
+        dashes = DASHES[whose.index(name.split(", ")[0]) % len(DASHES)]
         parts += drawn(name, line, index, x_axis, y_axis, f'stroke="{colour}"{dashes}')
     body = "\n".join(parts)
     return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}">\n{STYLE}\n{body}\n</svg>\n'
@@ -69,8 +73,15 @@ class Axis:
         share = (math.log10(number) - self.low) / ((self.high - self.low) or 1)
         return round(self.start + share * (self.end - self.start), 1)
 
-    def powers(self) -> list[float]:
-        return [10.0**n for n in range(math.ceil(self.low), math.floor(self.high) + 1)]
+    def ticks(self) -> list[float]:
+        """Powers of ten, and twice and five times those where there would be fewer than three."""
+        powers = range(math.floor(self.low), math.ceil(self.high) + 1)
+        for steps in ((1,), (1, 2, 5)):
+            ticks = [step * 10.0**n for n in powers for step in steps]
+            ticks = [tick for tick in ticks if self.low <= math.log10(tick) <= self.high]
+            if len(ticks) >= 3:
+                break
+        return ticks
 
 
 def drawn(
