@@ -1,6 +1,6 @@
 """Time the emitted Triton kernels on a GPU, each beside what people use today, after checking all of them in float64.
 
-    python bench/gpu.py [--quick] [--only decode,verify,prefill,training] [--output FILE]
+    python -m bench.gpu [--quick] [--only decode,verify,prefill,training] [--output FILE]
 
 Any CUDA or ROCm machine, inside 8 minutes: each group has its share of them, and cases are left out, and named, when that
 runs short. Every figure has its bytes a second against a copy measured in the same run, and its ratio to every other that
@@ -12,10 +12,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import platform
 import re
-import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -26,15 +24,16 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1]))  # so that `python bench/gpu.py` runs as well
 
+from bench.gpu_clock import DEVICE, copy_rate, milliseconds, replayed
+from bench.gpu_peers import bound, error, flash_of, flashinfer, flex, judged, optional, sdpa
 from kvgen.loading import load_text
 
 BUDGET_SECONDS = 8 * 60 - 30  # what is begun in time may end later
 SHARES = {"decode": 0.45, "verify": 0.15, "prefill": 0.25, "training": 0.15}
 TOLERANCE = {torch.float16: 5e-3, torch.bfloat16: 4e-2}
-HEADS, DIM = 8, 128
-DEVICE = "cuda"
+HEADS, DIM = 8, 128  # kv heads
 
 
 @dataclass
@@ -65,47 +64,6 @@ class WrongError(Exception):
     """An answer of kvgen's that float64 does not bear out."""
 
 
-# -- measuring
-
-
-def milliseconds(call: Callable[[], Any], repeats: int = 30) -> float:
-    """The median, with the L2 cache emptied before each."""
-    trash = torch.empty(256 << 20, dtype=torch.int8, device=DEVICE)
-    for _ in range(3):
-        call()
-    times = []
-    for _ in range(repeats):
-        trash.zero_()
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        call()
-        end.record()
-        end.synchronize()
-        times.append(begin.elapsed_time(end))
-    return statistics.median(times)
-
-
-def replayed(call: Callable[[], Any]) -> Callable[[], Any]:
-    """The call as a captured graph."""
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            call()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        call()
-    return graph.replay
-
-
-def copy_rate() -> float:
-    """Bytes a second, read and written, of a large copy."""
-    source = torch.empty(1 << 30, dtype=torch.int8, device=DEVICE)
-    target = torch.empty_like(source)
-    return 2 * source.numel() / (milliseconds(lambda: target.copy_(source)) / 1e3)
-
-
 # -- what is compared
 
 
@@ -127,26 +85,6 @@ def cache_for(text: str, batch: int) -> Any:
     return _packages[text].BenchCache(batch, device=DEVICE, backend="triton")
 
 
-def judged(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, seen: torch.Tensor | None
-) -> torch.Tensor:
-    """Float64, one row and one kv head at a time."""
-    out = torch.empty_like(q, dtype=torch.float64)
-    group = q.shape[1] // k.shape[1]
-    for row in range(q.shape[0]):
-        for head in range(k.shape[1]):
-            heads = slice(head * group, (head + 1) * group)
-            scores = q[row, heads].double() @ k[row, head].double().T / math.sqrt(q.shape[-1])
-            if seen is not None:
-                scores = scores.masked_fill(~seen, -math.inf)
-            out[row, heads] = scores.softmax(-1) @ v[row, head].double()
-    return out
-
-
-def error(found: torch.Tensor, want: torch.Tensor) -> float:
-    return (found.double() - want).abs().max().item() / max(1.0, want.abs().max().item())
-
-
 def contend(
     result: Result, contenders: dict[str, Callable[[], Any]], want: torch.Tensor, graph: bool
 ) -> None:
@@ -166,68 +104,6 @@ def contend(
             if name == "kvgen":
                 raise
             print(f"  {name}: {type(problem).__name__}: {str(problem).splitlines()[0][:100]}")
-
-
-def sdpa(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    seen: torch.Tensor | None,
-    causal: bool = False,
-) -> Any:
-    """Without a mask it may take its fastest kernels."""
-    return lambda: F.scaled_dot_product_attention(
-        q, k, v, attn_mask=seen, is_causal=causal, enable_gqa=True
-    )
-
-
-def flex(window: int | None, rows: int, columns: int) -> Callable[..., torch.Tensor]:
-    """FlexAttention of `rows` queries that are the last of `columns` keys, compiled, as a function of q, k and v."""
-    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
-
-    def rule(b: Any, h: Any, i: Any, j: Any) -> Any:
-        p = i + columns - rows
-        return (p >= j) & (p - j < window) if window else p >= j
-
-    mask = create_block_mask(rule, None, None, rows, columns, device=DEVICE)
-    torch._dynamo.reset()  # after some recompilations it would fall back to code that is not fused
-    compiled = torch.compile(flex_attention, dynamic=False)
-    return lambda q, k, v: compiled(q, k, v, block_mask=mask, enable_gqa=True)
-
-
-def flash_of(window: int | None) -> Callable[..., torch.Tensor]:
-    """flash-attn as a function of q, k and v of kvgen's shapes; a view each, as a caller of it would have them."""
-    from flash_attn import flash_attn_func
-
-    sides = (window - 1, 0) if window else (-1, -1)
-
-    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        q, k, v = (x.transpose(1, 2) for x in (q, k, v))
-        return flash_attn_func(q, k, v, causal=True, window_size=sides).transpose(1, 2)
-
-    return attend
-
-
-def bound(attend: Callable[..., torch.Tensor], *inputs: torch.Tensor) -> Callable[[], torch.Tensor]:
-    return lambda: attend(*inputs)
-
-
-def flashinfer(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Any:
-    from flashinfer import single_decode_with_kv_cache
-
-    if q.shape[0] != 1:
-        raise RuntimeError("its single decode has batch 1")
-    one = q[0, :, 0].contiguous()
-    k, v = (x[0].transpose(0, 1).contiguous() for x in (k, v))
-    return lambda: single_decode_with_kv_cache(one, k, v)[None, :, None]
-
-
-def optional(name: str, make: Callable[[], Any]) -> dict[str, Callable[[], Any]]:
-    try:
-        return {name: make()}
-    except Exception as problem:  # noqa: BLE001 - not installed, or not for this case
-        print(f"  {name}: {type(problem).__name__}: {str(problem).splitlines()[0][:100]}")
-        return {}
 
 
 # -- cases
@@ -402,7 +278,10 @@ GROUPS = {"decode": decode, "verify": verify, "prefill": prefill, "training": tr
 def main() -> None:
     options = arguments()
     if not torch.cuda.is_available():
-        sys.exit("bench/gpu.py needs a CUDA or ROCm device; here is none")
+        sys.exit(
+            "bench/gpu.py times kernels on a CUDA or ROCm device and torch sees none here; `kvgen audit` tells what can be"
+            " known of them without one"
+        )
     torch.manual_seed(0)
     begin, device = time.monotonic(), torch.cuda.get_device_name()
     rate = copy_rate()

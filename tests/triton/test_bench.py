@@ -1,19 +1,14 @@
 """bench/gpu.py without a GPU: every group once, tiny, interpreted, untimed. So that it runs where one is at hand."""
 
-import importlib.util
 import json
-from pathlib import Path
 
 import pytest
+
+import bench.gpu as module
 
 
 @pytest.fixture
 def bench(monkeypatch):
-    path = Path(__file__).parents[2] / "bench" / "gpu.py"
-    spec = importlib.util.spec_from_file_location("bench_gpu", path)
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(__import__("sys").modules, "bench_gpu", module)
-    spec.loader.exec_module(module)
     for name, value in (("DEVICE", "cpu"), ("HEADS", 1), ("DIM", 16)):
         monkeypatch.setattr(module, name, value)
     monkeypatch.setattr(module, "milliseconds", lambda call, repeats=1: call() is None or 1.0)
