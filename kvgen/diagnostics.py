@@ -166,4 +166,6 @@ class Problems:
 def shown(text: str) -> str:
     """A piece of a file as messages quote it: printable and short."""
     text = text if len(text) <= 40 else text[:37] + "..."
+    if text.isprintable():
+        return text
     return "".join(c if c.isprintable() else f"\\u{{{ord(c):x}}}" for c in text)

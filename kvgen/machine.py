@@ -50,7 +50,7 @@ class Machine:
 
     def insert(self, kind: str, at: Token, text: str = "") -> None:
         """Feed a token that is not in the text, or stands for one that could not be read."""
-        self.feed(at._replace(type=kind, text=text))
+        self.feed(Token(kind, text, at.start, at.end, at.fresh))
 
     def give_up(self, at: Token, keyword: str) -> None:
         """Put BROKEN in the place of the clause in hand, or, if that is whole, of one that begins at `at`."""

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kvgen.diagnostics import Diagnostic, Edit
-from kvgen.pipeline import Checked, check_bytes, check_text
+from kvgen.pause import no_collection
+from kvgen.pipeline import Checked, check_bytes, check_text, with_table
 from kvgen.source import SourceFile, Span
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ class Mended:
     left: Checked
 
 
+@no_collection()
 def mend(data: bytes, file_name: str, table: TableFile | None = None) -> Mended:
     """All fixes that do not overlap, and then those that only now come to light. Done twice it does no more. `table`: as
     for `check_bytes`, of what is left.
@@ -36,9 +38,7 @@ def mend(data: bytes, file_name: str, table: TableFile | None = None) -> Mended:
     while True:
         kept, checked = _apply(apart(checked.diagnostics), checked)
         if not kept:
-            text = _text(data, checked)
-            left = checked if table is None else check_bytes(text.encode(), file_name, table)
-            return Mended(text, tuple(fixed), left)
+            return Mended(_text(data, checked), tuple(fixed), with_table(checked, table))
         fixed += kept
 
 

@@ -44,7 +44,7 @@ def check_text(text: str, file_name: str) -> Checked:
         syntax, unread = parse(source)
         formatted = Formatted("", {}) if unread else format_file(source, syntax)
         program, problems = analyse(source, syntax, formatted)
-    found = tuple(sorted(unread + problems, key=lambda one: (one.primary.span, one.code)))
+        found = tuple(sorted(unread + problems, key=lambda one: (one.primary.span, one.code)))
     broken = any(one.is_error for one in found)
     return Checked(source, syntax, None if broken else program, found)
 
@@ -57,6 +57,11 @@ def check_bytes(data: bytes, file_name: str, table: TableFile | None = None) -> 
         checked = check_text(data.decode("utf-8"), file_name)
     except UnicodeDecodeError as error:
         return _not_utf8(data, file_name, error.start)
+    return with_table(checked, table)
+
+
+def with_table(checked: Checked, table: TableFile | None) -> Checked:
+    """What was measured of the program, and a warning for what of the table is not used."""
     if table is None or checked.program is None:
         return checked
     from kvgen import tuned

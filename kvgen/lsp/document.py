@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 
 from lsprotocol import types
+from pygls import uris
 
 from kvgen import wording
 from kvgen.diagnostics import Diagnostic, Severity
@@ -17,8 +18,9 @@ from kvgen.lsp.complete import Item, Sort, complete
 from kvgen.lsp.look import declaration_of, hover
 from kvgen.lsp.positions import Positions
 from kvgen.mend import mend
-from kvgen.pipeline import Checked, check_text
+from kvgen.pipeline import Checked, check_text, table_beside, with_table
 from kvgen.source import Span
+from kvgen.tuned import TableFile
 
 FIX_ALL = f"{types.CodeActionKind.SourceFixAll.value}.kvgen"
 
@@ -37,17 +39,24 @@ _SORT = {
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """The text as the editor has it, read once."""
+    """The text as the editor has it, read once. `beside`: the problems of the tuned table that lies beside it."""
 
     uri: str
     text: str
     checked: Checked
+    beside: tuple[Diagnostic, ...]
     positions: Positions
 
     # -- Answers
 
-    def problems(self) -> list[types.Diagnostic]:
-        return [self._problem(one) for one in self.checked.diagnostics]
+    def problems(self) -> dict[str, list[types.Diagnostic]]:
+        """By URI: the text's, and those of its tuned table."""
+        found = {self.uri: [self._problem(one) for one in self.checked.diagnostics]}
+        for one in self.beside:
+            table = Positions(one.source, self.positions.encoding, marked=False)
+            uri = uris.from_fs_path(one.source.name) or one.source.name
+            found.setdefault(uri, []).append(_problem(one, _range(table, one.primary.span), []))
+        return found
 
     def hover(self, at: types.Position) -> types.Hover | None:
         page = hover(self.checked, self._offset(at))
@@ -87,14 +96,7 @@ class Document:
             )
             for label in one.secondary
         ]
-        return types.Diagnostic(
-            range=self._range(one.primary.span),
-            message=f"{one.message}: {one.primary.text}\n{one.help}",
-            severity=_SEVERITY[one.severity],
-            code=one.code,
-            source="kvgen",
-            related_information=related,
-        )
+        return _problem(one, self._range(one.primary.span), related)
 
     def _fix(self, one: Diagnostic, asked: types.CodeActionParams) -> types.CodeAction:
         mended = self._problem(one)
@@ -130,20 +132,43 @@ class Document:
         return types.TextEdit(self._range(span), text)
 
     def _range(self, span: Span) -> types.Range:
-        start, end = (self.positions.position(offset) for offset in span)
-        return types.Range(types.Position(*start), types.Position(*end))
+        return _range(self.positions, span)
 
     def _offset(self, at: types.Position) -> int:
         return self.positions.offset(at.line, at.character)
 
 
-@lru_cache(maxsize=32)
 def document(uri: str, text: str, encoding: str) -> Document:
     """`encoding`: utf-8, utf-16 or utf-32, in which the editor counts columns."""
+    path = uris.to_fs_path(uri)
+    return _document(uri, text, encoding, table_beside(Path(path)) if path else None)
+
+
+@lru_cache(maxsize=32)
+def _document(uri: str, text: str, encoding: str, table: TableFile | None) -> Document:
     name = PurePosixPath(unquote(urlsplit(uri).path)).name or "untitled.kv"
     checked = check_text(text, name)
+    beside = with_table(checked, table).diagnostics[len(checked.diagnostics) :]
     positions = Positions(checked.source, encoding, text.startswith(_BOM))
-    return Document(uri, text, checked, positions)
+    return Document(uri, text, checked, beside, positions)
+
+
+def _problem(
+    one: Diagnostic, place: types.Range, related: list[types.DiagnosticRelatedInformation]
+) -> types.Diagnostic:
+    return types.Diagnostic(
+        range=place,
+        message=f"{one.message}: {one.primary.text}\n{one.help}",
+        severity=_SEVERITY[one.severity],
+        code=one.code,
+        source="kvgen",
+        related_information=related,
+    )
+
+
+def _range(positions: Positions, span: Span) -> types.Range:
+    start, end = positions.range(span)
+    return types.Range(types.Position(*start), types.Position(*end))
 
 
 def _item(index: int, one: Item) -> types.CompletionItem:

@@ -35,26 +35,34 @@ def _document(made: LanguageServer, uri: str) -> Document:
 
 
 def _tell(made: LanguageServer) -> None:
-    """Problems, as often as the text changes."""
+    """Problems, as often as the text changes: its own, and those of the tuned table beside it."""
+    told: dict[str, set[str]] = {}  # where problems are shown because of a text
+
+    def show(uri: str, found: list[types.Diagnostic], version: int | None = None) -> None:
+        params = types.PublishDiagnosticsParams(uri, found, version)
+        made.text_document_publish_diagnostics(params)
 
     def publish(uri: str, version: int) -> None:
-        problems = _document(made, uri).problems()
-        made.text_document_publish_diagnostics(
-            types.PublishDiagnosticsParams(uri, problems, version)
-        )
+        found = _document(made, uri).problems()
+        show(uri, found.pop(uri), version)
+        for beside in told.pop(uri, set()) - found.keys():
+            show(beside, [])
+        for beside, problems in found.items():
+            show(beside, problems)
+        told[uri] = set(found)
 
     @made.feature(types.TEXT_DOCUMENT_DID_OPEN)
-    def _(told: types.DidOpenTextDocumentParams) -> None:
-        publish(told.text_document.uri, told.text_document.version)
+    def _(opened: types.DidOpenTextDocumentParams) -> None:
+        publish(opened.text_document.uri, opened.text_document.version)
 
     @made.feature(types.TEXT_DOCUMENT_DID_CHANGE)
-    def _(told: types.DidChangeTextDocumentParams) -> None:
-        publish(told.text_document.uri, told.text_document.version)
+    def _(changed: types.DidChangeTextDocumentParams) -> None:
+        publish(changed.text_document.uri, changed.text_document.version)
 
     @made.feature(types.TEXT_DOCUMENT_DID_CLOSE)
-    def _(told: types.DidCloseTextDocumentParams) -> None:
-        none = types.PublishDiagnosticsParams(told.text_document.uri, [])
-        made.text_document_publish_diagnostics(none)
+    def _(closed: types.DidCloseTextDocumentParams) -> None:
+        for uri in (closed.text_document.uri, *told.pop(closed.text_document.uri, ())):
+            show(uri, [])
 
 
 def _answer(made: LanguageServer) -> None:

@@ -97,6 +97,23 @@ def test_a_closed_file_has_no_problems(editor):
     assert editor.open(GOOD) == []
 
 
+def test_a_tuned_table_beside_the_file_has_its_own_problems(tmp_path):
+    policy, table = tmp_path / "a.kv", tmp_path / "a.tune.json"
+    table.write_text('{"kvgen_tune": 2}')
+    opened = {"uri": policy.as_uri(), "languageId": "kvgen", "version": 0, "text": GOOD}
+    with Editor() as editor:
+        editor.tell("textDocument/didOpen", textDocument=opened)
+        own, beside = (editor.hear("textDocument/publishDiagnostics") for _ in range(2))
+        assert own["uri"] == policy.as_uri() and own["diagnostics"] == []
+        assert beside["uri"] == table.as_uri()
+        assert [one["code"] for one in beside["diagnostics"]] == ["KV911"]
+        table.unlink()
+        document, change = {"uri": policy.as_uri(), "version": 1}, {"text": GOOD + "# more\n"}
+        editor.tell("textDocument/didChange", textDocument=document, contentChanges=[change])
+        own, beside = (editor.hear("textDocument/publishDiagnostics") for _ in range(2))
+        assert beside["uri"] == table.as_uri() and beside["diagnostics"] == []
+
+
 # -- Hover
 
 
