@@ -87,10 +87,12 @@ def compile_command(
     paths: tuple[str, ...], name: str | None, style: str, watch: bool, **asked: Any
 ) -> NoReturn:
     """Write a package for every policy file."""
-    from kvgen import inputs, work, work_watch
+    from kvgen import inputs, work
 
     options = work.Compile(**asked)
     if watch:
+        from kvgen import work_watch
+
         console.follow(work_watch.watch(paths, name, options), style)
     console.finish(work.compile(inputs.collect(paths, name), options), style)
 

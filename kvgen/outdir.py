@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -242,5 +241,7 @@ def prune(found: Comparison) -> None:
 
 
 def _remove_if_empty(folder: Path) -> None:
+    import shutil
+
     if {path.name for path in folder.iterdir()} <= BESIDE:
         shutil.rmtree(folder)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import os
-import shutil
+import stat
 from pathlib import Path
 
 from kvgen.errors import FileProblem
@@ -34,7 +33,7 @@ def write(path: str | os.PathLike[str], text: str) -> None:
         with open(beside, "wb") as file:
             file.write(text.encode("utf-8"))
         if there and os.path.exists(target):
-            shutil.copymode(target, beside)
+            os.chmod(beside, stat.S_IMODE(os.stat(target).st_mode))
         os.replace(beside, target)
     except OSError as error:
         Path(beside).unlink(missing_ok=True)
@@ -43,6 +42,8 @@ def write(path: str | os.PathLike[str], text: str) -> None:
 
 def unified(path: str, before: str, after: str) -> str:
     """How a text changes, as version control shows it."""
+    import difflib
+
     lines = difflib.unified_diff(
         before.splitlines(keepends=True), after.splitlines(keepends=True), f"a/{path}", f"b/{path}"
     )

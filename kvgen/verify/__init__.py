@@ -7,11 +7,15 @@ where every short sequence of calls is walked through, and at true size, by rand
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from kvgen.backends import BACKENDS
 from kvgen.ir import CachePolicy, Model, Program
 from kvgen.verify.facts import facts_of
 from kvgen.verify.report import ModelReport, PolicyReport, Report, Tested
+
+if TYPE_CHECKING:
+    from kvgen.verify.together import Together
 
 Tell = Callable[[str, float], None]  # what is being done, and the share of all that is done
 SECONDS = 20.0  # for a policy, all backends together
@@ -83,14 +87,25 @@ def verify_model(
     place = f"{program.stem}.kv:{model.line}"
     runnable, missing = _runnable(program.policy(model.repeat[0].policy), backends)
     tests: list[Tested] = []
+    subject = None
     for number, backend in enumerate(runnable):
         subject = together(program, model, backend)
         if subject is None:
-            why = "its layers together: some are stateless, and keep nothing that could be acted on"
+            why = (
+                "its layers together: some are stateless and some are not, and no call is for both"
+            )
             return ModelReport(model.name, place, (), (why, *missing))
         share = _part(tell, number / len(runnable), 1 / len(runnable))
         tests += ModelTrial(subject, seconds / len(runnable), share, seed).tests()
-    return ModelReport(model.name, place, tuple(tests), (*missing, "all of its layers at once"))
+    return ModelReport(
+        model.name, place, tuple(tests), (*missing, *_layers_left_out(model, subject))
+    )
+
+
+def _layers_left_out(model: Model, subject: Together | None) -> Iterator[str]:
+    tested = 0 if subject is None else len(subject.layers)
+    if tested < model.layers:
+        yield f"more than {tested} of its {model.layers:,} layers at once"
 
 
 def _runnable(policy: CachePolicy, asked: tuple[str, ...] | None) -> tuple[list[str], list[str]]:

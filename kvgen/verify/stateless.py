@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from kvgen import model
+from kvgen.ir import CachePolicy
 from kvgen.verify.clock import Clock
 from kvgen.verify.float64 import attention
 from kvgen.verify.subject import Subject
@@ -27,57 +29,72 @@ class Forward:
     def rows(self) -> int:
         return 1 if self.lengths is None else len(self.lengths)
 
+    @property
+    def row_lengths(self) -> list[int] | None:
+        """For the constructor."""
+        return None if self.lengths is None else list(self.lengths)
+
 
 class ForwardFailure(Exception):
-    def __init__(self, subject: Subject, forward: Forward, words: str) -> None:
+    """A forward in which the emitted code and float64 differ. `subject`: a Subject, or a Together."""
+
+    def __init__(self, subject: Any, forward: Forward, words: str) -> None:
         super().__init__(words)
         self.subject, self.forward = subject, forward
 
 
-def every_forward(subject: Subject) -> Iterator[Forward]:
+def every_forward(policy: CachePolicy) -> Iterator[Forward]:
     """All lengths up to two and a half times what a query sees, with every pair of row lengths."""
-    reach = model.reach(subject.policy.retention) or 4
+    reach = model.reach(policy.retention) or 4
     for width in range(1, 2 * reach + reach // 2 + 3):
         yield Forward(width, None)
-        if subject.policy.padding.right:
+        if policy.padding.right:
             pairs = itertools.product(range(width + 1), repeat=2)
             yield from (Forward(width, pair) for pair in pairs)
 
 
-def edge_forwards(subject: Subject) -> Iterator[Forward]:
+def edge_forwards(policy: CachePolicy) -> Iterator[Forward]:
     """Lengths on both sides of what a query sees and of the kernels' tiles, up to a few thousand columns."""
-    reach = model.reach(subject.policy.retention) or 100
+    reach = model.reach(policy.retention) or 100
     edges = {1, 2, 17, 127, 128, 129, 300, reach - 1, reach, reach + 1, 2 * reach + 1}
     for width in sorted(n for n in edges if 0 < n <= 2600):
         yield Forward(width, None)
-        if subject.policy.padding.right:
+        if policy.padding.right:
             yield Forward(width, (width, width * 2 // 3))
 
 
-def check_all(subject: Subject, forwards: Iterable[Forward], clock: Clock) -> tuple[int, bool]:
+def check_all(
+    checked: Callable[[Forward], None], forwards: Iterable[Forward], clock: Clock
+) -> tuple[int, bool]:
     """(how many, whether that is all of them). Raises ForwardFailure at the first that differs."""
     done = 0
     for forward in forwards:
         if clock.left() <= 0 and done:
             return done, False
         clock.tell()
-        check(subject, forward)
+        checked(forward)
         done += 1
     return done, True
 
 
 def check(subject: Subject, forward: Forward) -> None:
+    """Raises ForwardFailure where it differs."""
     try:
-        _Check(subject, forward).run()
+        Check(
+            subject, forward, subject.new_cache(forward.rows, row_lengths=forward.row_lengths)
+        ).run()
     except AssertionError as wrong:
         raise ForwardFailure(subject, forward, str(wrong)) from wrong
 
 
-class _Check:
-    def __init__(self, subject: Subject, forward: Forward) -> None:
+class Check:
+    """One forward through one cache, on numbers that `seed` chooses. Raises AssertionError where it differs."""
+
+    def __init__(self, subject: Subject, forward: Forward, cache: Any, seed: int = 0) -> None:
         self.subject, self.forward, self.policy = subject, forward, subject.policy
+        self.cache = cache
         self.dtype = getattr(torch, self.policy.dtype.torch_name)
-        self.random = torch.Generator().manual_seed(forward.width)
+        self.random = torch.Generator().manual_seed(forward.width + (seed << 32))
 
     def leaf(self, *shape: int) -> torch.Tensor:
         return self.normal(*shape).to(self.dtype).requires_grad_()
@@ -101,9 +118,7 @@ class _Check:
 
     def _emitted(self, leaves: list[torch.Tensor], weights: torch.Tensor) -> list[torch.Tensor]:
         q, k, v, *sinks = leaves
-        lengths = None if self.forward.lengths is None else list(self.forward.lengths)
-        cache = self.subject.new_cache(self.forward.rows, row_lengths=lengths)
-        read = cache.append_window(self._nan(k), self._nan(v))
+        read = self.cache.append_window(self._nan(k), self._nan(v))
         options = {"sink_logits": sinks[0]} if sinks else {}
         out, lse = read.attend(self._nan(q), return_lse=True, **options)
         gradients = torch.autograd.grad((out.float() * weights).sum(), leaves, allow_unused=True)

@@ -39,6 +39,11 @@ class Together:
         return [layer for layer, donor in enumerate(self.donors) if layer == donor]
 
     @property
+    def stateless(self) -> bool:
+        """All of its layers."""
+        return isinstance(self.policy.storage, Stateless)
+
+    @property
     def capacity(self) -> int | None:
         """For the constructor, where a policy leaves it open."""
         if not any(_is_open(policy) for policy in self.layers):
@@ -53,8 +58,9 @@ class Together:
     def device(self) -> str:
         return self.layer(self.owners[0]).device
 
-    def new_caches(self, rows: int) -> Any:
-        options = {} if self.capacity is None else {"capacity": self.capacity}
+    def new_caches(self, rows: int, **options: Any) -> Any:
+        if self.capacity is not None:
+            options["capacity"] = self.capacity
         return self.caches_class(rows, backend=self.backend, device=self.device, **options)
 
     def layer(self, layer: int) -> Subject:
@@ -80,11 +86,11 @@ def _is_open(policy: CachePolicy) -> bool:
 
 
 def together(program: Program, model: Model, backend: str) -> Together | None:
-    """None for a model with stateless layers, which keep nothing that an operation could act on."""
+    """None for a model of which only some layers are stateless: what one kind allows, the other refuses."""
     kept = _kept(model)
     donors = {share.layer: share.donor for share in model.shares}
     policies = {name: program.policy(name) for name in _names(model, kept, donors)}
-    if any(isinstance(policy.storage, Stateless) for policy in policies.values()):
+    if len({isinstance(policy.storage, Stateless) for policy in policies.values()}) > 1:
         return None
     small = {name: _small(policy) for name, policy in policies.items()}
     layers = tuple(small[model.policy_of(donors.get(layer, layer))] for layer in kept)
@@ -152,8 +158,12 @@ def _text(
 
 
 def _lead(layers: tuple[CachePolicy, ...]) -> CachePolicy:
+    """A ring if there is one, of those with the largest bypass the one that sees most."""
     rings = [policy for policy in layers if isinstance(policy.storage, Ring)]
-    lead = max(rings or layers, key=lambda policy: policy.trim.bypass_tokens)
+    lead = max(
+        rings or layers,
+        key=lambda one: (one.trim.bypass_tokens, rules.reach(one.retention) or 0),
+    )
     sides = (
         all(policy.padding.left for policy in layers),
         all(policy.padding.right for policy in layers),

@@ -1,11 +1,14 @@
-"""The tests of one policy on one backend of the emitted code, until one finds something."""
+"""The tests of one policy, or of one model, on one backend of the emitted code, until one finds something."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from kvgen.ir import CachePolicy, Stateless
-from kvgen.verify import replay, stateless
+from kvgen.verify import forwards, replay, stateless
 from kvgen.verify.clock import Clock, OutOfTime, Tell
 from kvgen.verify.report import Tested
 from kvgen.verify.script import script
@@ -18,6 +21,7 @@ SHRINKING = 15.0  # seconds for making a counterexample short
 _DEEPEST = 6  # moves of the exhaustive walk
 _SMALL_MOVES, _TRUE_MOVES = 24, 12  # of a random sequence
 _ENDLESS = 1 << 30
+_EVERY_LENGTH = "every length and padding"
 _SHARES = {"random": 0.15, "walk": 0.5, "true": 0.35}  # of the time
 
 
@@ -98,29 +102,15 @@ class Trial:
     # -- stateless
 
     def lengths(self) -> Tested:
-        what = "every length and padding"
-        clock, size = self.clock("walk", what), _small_words(self.small)
-        return self.forwards(self.small, stateless.every_forward(self.small), clock, what, size)
+        clock = self.clock("walk", _EVERY_LENGTH)
+        passes = _Passes(self.small, _EVERY_LENGTH, _small_words(self.small), self.name)
+        return passes.tested(stateless, stateless.every_forward(self.small.policy), clock)
 
     def edges(self) -> Tested:
         what = "lengths at every edge"
-        clock, size = self.clock("true", what), f"at true size: {self.true.scale}"
-        return self.forwards(self.true, stateless.edge_forwards(self.true), clock, what, size)
-
-    def forwards(
-        self, subject: Subject, forwards: Iterable[Forward], clock: Clock, what: str, size: str
-    ) -> Tested:
-        try:
-            done, all_of_them = stateless.check_all(subject, forwards, clock)
-        except ForwardFailure as failure:
-            shown = stateless.script(failure, self.name)
-            return Tested(
-                self.backend, size, f"{failure.forward} goes wrong", 1, False, str(failure), shown
-            )
-        count = f"{what}, forward and backward: {done:,}" + (
-            "" if all_of_them else ", not all of them"
-        )
-        return Tested(self.backend, size, count, done, all_of_them)
+        passes = _Passes(self.true, what, f"at true size: {self.true.scale}", self.name)
+        forwards = stateless.edge_forwards(self.true.policy)
+        return passes.tested(stateless, forwards, self.clock("true", what))
 
 
 class ModelTrial:
@@ -134,25 +124,33 @@ class ModelTrial:
         seed: int,
     ) -> None:
         self.subject, self.seed, self.seconds, self.said = subject, seed, seconds, tell
+        self.name = f"model {subject.name}"
         subject.new_caches(1)  # builds its kernels before any clock runs
 
     def tests(self) -> Iterator[Tested]:
-        for step in (self.random, self.walk):
+        for step in (self.lengths,) if self.subject.stateless else (self.random, self.walk):
             test = step()
             yield test
             if test.wrong:
                 return
 
-    def clock(self, start: float, what: str) -> Clock:
+    def clock(self, start: float, share: float, what: str) -> Clock:
         said = self.said
         if said is None:
-            return Clock(self.seconds / 2)
-        words = f"model {self.subject.name}, {self.subject.backend}: {what}"
-        tell: Tell = lambda done: said(words, start + done / 2)  # noqa: E731
-        return Clock(self.seconds / 2, tell)
+            return Clock(self.seconds * share)
+        words = f"{self.name}, {self.subject.backend}: {what}"
+        tell: Tell = lambda done: said(words, start + done * share)  # noqa: E731
+        return Clock(self.seconds * share, tell)
+
+    def lengths(self) -> Tested:
+        passes = _Passes(
+            self.subject, f"{_EVERY_LENGTH}, every layer", self.subject.scale, self.name
+        )
+        clock = self.clock(0, 1, passes.what)
+        return passes.tested(forwards, stateless.every_forward(self.subject.policy), clock)
 
     def random(self) -> Tested:
-        clock = self.clock(0, "random sequences, all layers")
+        clock = self.clock(0, 0.5, "random sequences, all layers")
         search = Random(self.subject, clock, _SMALL_MOVES, self.seed)
         if (failure := _searched(lambda: search.run(_ENDLESS))) is not None:
             return self.failed(failure, "a random sequence of calls on the model goes wrong")
@@ -160,7 +158,7 @@ class ModelTrial:
         return self.passed(count, search.sequences, False)
 
     def walk(self) -> Tested:
-        walk = Walk(self.subject, self.clock(0.5, "every short sequence, all layers"))
+        walk = Walk(self.subject, self.clock(0.5, 0.5, "every short sequence, all layers"))
         if (failure := _searched(lambda: walk.deeper(_DEEPEST))) is not None:
             return self.failed(failure, "a short sequence of calls on the model goes wrong")
         return self.passed(_walked(walk), walk.sequences, walk.deepest > 0)
@@ -170,9 +168,32 @@ class ModelTrial:
 
     def failed(self, failure: Failure, count: str) -> Tested:
         short = shrunk(failure, SHRINKING)
-        shown = replay.script(short, f"model {self.subject.name}")
+        shown = replay.script(short, self.name)
         backend, scale = self.subject.backend, self.subject.scale
         return Tested(backend, scale, count, 1, False, str(short), shown)
+
+
+@dataclass(frozen=True, slots=True)
+class _Passes:
+    """Forwards of a stateless policy, or of a model of such. `what` they are, `size`: of the policies, in words."""
+
+    subject: Subject | Together
+    what: str
+    size: str
+    name: str
+
+    def tested(self, how: Any, passes: Iterable[Forward], clock: Clock) -> Tested:
+        """`how`: the module that checks one, and writes the script of one that goes wrong."""
+        backend = self.subject.backend
+        try:
+            checked = partial(how.check, self.subject)
+            done, all_of_them = stateless.check_all(checked, passes, clock)
+        except ForwardFailure as failure:
+            count, shown = f"{failure.forward} goes wrong", how.script(failure, self.name)
+            return Tested(backend, self.size, count, 1, False, str(failure), shown)
+        rest = "" if all_of_them else ", not all of them"
+        count = f"{self.what}, forward and backward: {done:,}{rest}"
+        return Tested(backend, self.size, count, done, all_of_them)
 
 
 def _walked(walk: Walk) -> str:

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+from functools import partial
 
 import pytest
 
@@ -27,7 +28,8 @@ def found(clauses: str, seconds: float = 300.0):
     subject = small(policy, "torch")
     try:
         if isinstance(policy.storage, Stateless):
-            stateless.check_all(subject, stateless.every_forward(subject), Clock(seconds))
+            checked = partial(stateless.check, subject)
+            stateless.check_all(checked, stateless.every_forward(policy), Clock(seconds))
         else:
             Walk(subject, Clock(seconds)).deeper(1)
             Random(subject, Clock(seconds), 24).run(100)

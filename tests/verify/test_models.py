@@ -1,11 +1,12 @@
 """A model's layers together: all models of the repository hold, and faults of the model's object are found."""
 
 import contextlib
+from functools import partial
 
 import pytest
 
 from kvgen.pipeline import check_text
-from kvgen.verify import verify_model
+from kvgen.verify import forwards, stateless, verify_model
 from kvgen.verify.calls import (
     Decode,
     Extract,
@@ -22,6 +23,7 @@ from kvgen.verify.clock import Clock, OutOfTime
 from kvgen.verify.replay import replay, script
 from kvgen.verify.report import Report, text
 from kvgen.verify.search import Failure, Random, Walk, shrunk
+from kvgen.verify.stateless import ForwardFailure
 from kvgen.verify.together import together
 from tests.verify.faults import Fault
 from tests.verify.test_policies import PROGRAMS
@@ -61,6 +63,29 @@ model Net {
 }
 """
 
+TRAINED = """\
+kvgen 1
+
+policy Near {
+    heads    query 4 kv 2
+    dim      4
+    dtype    f32
+    window   3
+    stateless
+    padding  right
+}
+
+policy Far from Near {
+    window   full
+}
+
+model Trained {
+    layers   4
+    repeat   Near, Far
+    share    3 from 1
+}
+"""
+
 W, D = Window(9), Decode()
 RAGGED = (D, Trim((0, 1)))  # two rows, of one token and of none
 # (the fault, calls that show it); the search finds the first three soonest.
@@ -84,15 +109,37 @@ FAULTS = [
 def test_the_repositorys_own(program, model):
     report = verify_model(program, model, ("torch",), 1.0)
     assert report.holds, text(Report((), (report,)))
-    assert report.tests or "stateless" in report.untested[0]
+    assert report.tests and all(test.sequences for test in report.tests)
 
 
-def net():
-    program = check_text(TEXT, "net.kv").program
+def program_of(text):
+    program = check_text(text, "net.kv").program
     assert program is not None
+    return program
+
+
+def net(text=TEXT):
+    program = program_of(text)
     subject = together(program, program.models[0], "torch")
     assert subject is not None
     return subject
+
+
+@pytest.mark.parametrize(
+    ("text", "backend"),
+    [
+        pytest.param(TEXT, "cpu"),
+        pytest.param(TEXT, "triton", marks=pytest.mark.slow),  # a minute, interpreted
+        pytest.param(TRAINED, "cpu"),
+        pytest.param(TRAINED, "triton"),
+    ],
+    ids=["stored cpu", "stored triton", "stateless cpu", "stateless triton"],
+)
+def test_every_backend_holds(text, backend):
+    program = program_of(text)
+    report = verify_model(program, program.models[0], (backend,), 1.0)
+    assert report.holds, report
+    assert {test.backend for test in report.tests} == {backend}
 
 
 def test_the_small_model_is_like_the_declared_one():
@@ -132,3 +179,39 @@ def test_the_search_finds_it_and_a_script_shows_it(fault, _, seed_fault, monkeyp
             exec(compile(shown, "counterexample.py", "exec"), {})
     monkeypatch.undo()
     exec(compile(shown, "counterexample.py", "exec"), {})
+
+
+# -- stateless layers
+
+FORWARD_FAULTS = [
+    Fault("each layer has masks of its own", MODEL, "            masks = cache.masks\n", ""),
+    Fault("the first layer alone is told the lengths", MODEL, "row_lengths if kind.STATELESS else", "row_lengths if layer == 0 else"),
+    Fault("a mask is built for every layer", "package/_masks.py.jinja", "if key not in self._made", "if True"),
+]  # fmt: skip
+
+
+def forwards_of(subject):
+    checked = partial(forwards.check, subject)
+    return stateless.check_all(checked, stateless.every_forward(subject.policy), Clock(60.0))
+
+
+@pytest.mark.parametrize("fault", FORWARD_FAULTS, ids=lambda one: one.name)
+def test_a_fault_of_a_stateless_model_is_found_and_a_script_shows_it(
+    fault, seed_fault, monkeypatch
+):
+    with monkeypatch.context():
+        seed_fault(fault)
+        with pytest.raises(ForwardFailure) as found:
+            forwards_of(net(TRAINED))
+        shown = forwards.script(found.value, "model Trained")
+        with pytest.raises(ForwardFailure):
+            exec(compile(shown, "counterexample.py", "exec"), {})
+    monkeypatch.undo()
+    exec(compile(shown, "counterexample.py", "exec"), {})
+
+
+def test_a_model_of_both_kinds_says_what_was_not_tested():
+    mixed = TRAINED.replace("    stateless\n", "", 1).replace("window   full", "stateless")
+    program = program_of(mixed)
+    report = verify_model(program, program.models[0], ("torch",), 1.0)
+    assert report.tests == () and "some are stateless" in report.untested[0]
