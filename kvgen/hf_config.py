@@ -11,20 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kvgen.hf_families import (
-    CHUNKED,
-    FAMILIES,
-    FULL,
-    NESTED_TEXT_TYPES,
-    SLIDING,
-    ConfigError,
-    Family,
-    Fields,
-    Overrides,
-    as_list,
-    as_object,
-    shown,
-)
+from kvgen.hf_families import FAMILIES, NESTED_TEXT_TYPES, Family
+from kvgen.hf_fields import ConfigError, Fields, as_list, as_object, shown
+from kvgen.hf_kinds import CHUNKED, FULL, SLIDING, Overrides
 
 KINDS = (FULL, SLIDING, CHUNKED)
 
@@ -43,10 +32,12 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """A model, as far as its caches go. `shares`: (layer, donor) of layers that read another's keys and values."""
+    """A model, as far as its caches go. `known`: whether its code was read. `shares`: (layer, donor)
+    of layers that read another's keys and values."""
 
     family: Family
     fields: Fields
+    known: bool
     layers: list[Layer]
     shares: list[tuple[int, int]]
 
@@ -54,14 +45,16 @@ class Described:
 # Words in the name of a field that changes what a query sees, or how its scores are made.
 SUSPECT = re.compile(
     r"window|sliding|chunk|bidirect|causal|softcap|logit_cap|sink|alibi|sparse|dilat|layer_types|layer_pattern|"
-    r"attention_types|attn_types|hybrid|kv_shared|share_kv|kv_lora|q_lora|qk_rope|latent|multi_query|n_kv|kv_heads|"
+    r"hybrid|kv_shared|share_kv|kv_lora|q_lora|qk_rope|latent|multi_query|n_kv|kv_heads|"
     r"global_(head|num|attn|attention)|local_(attn|attention|window)|attn_layer|attention_layer|k_eq_v|per_layer_config|"
-    r"query_pre_attn|attention_multiplier|attn_scale|mamba|ssm|recurrent|linear_(attn|attention|conv|key|value)|"
+    r"query_pre_attn|attention_multiplier|attn_scale|scale_attn|attn_output|max_attn|attention_type|attn_type|attn_config|"
+    r"block_config|use_cla|full_attention_interval|mamba|ssm|recurrent|linear_(attn|attention|conv|key|value)|"
     r"conv_(kernel|l_cache|dim)|cross_attention|is_encoder_decoder|position_bias|relative_attention|prefix_lm|index_topk"
 )
 UNDERSTOOD = frozenset(
     "num_hidden_layers num_attention_heads num_key_value_heads hidden_size head_dim no_rope_layers "
-    "no_rope_layer_interval final_logit_softcapping per_layer_config is_causal".split()
+    "no_rope_layer_interval final_logit_softcapping per_layer_config is_causal decoder_sparse_step "
+    "mlp_layer_types".split()
 )
 LAYER_OVERRIDES = frozenset(
     {"head_dim", "num_key_value_heads", "sliding_window", "attention_chunk_size"}
@@ -72,7 +65,8 @@ def read(config: Mapping[str, object]) -> Described:
     """Raises ConfigError where the file says something that no policy expresses, or that is not understood."""
     family, fields = _text_fields(config)
     layers = _layers(family, fields)
-    return Described(family, fields, layers, _shares(family, fields, layers))
+    known = fields.model_type in FAMILIES
+    return Described(family, fields, known, layers, _shares(family, fields, layers))
 
 
 def _text_fields(config: Mapping[str, object]) -> tuple[Family, Fields]:
@@ -93,6 +87,8 @@ def _text_fields(config: Mapping[str, object]) -> tuple[Family, Fields]:
             '"model_type": "llama".'
         )
     family = FAMILIES.get(model_type)
+    names = family.names if family else {}
+    text = {names.get(key, key): value for key, value in text.items()}
     values = {**(family.defaults if family else {}), **text}
     fields = Fields(model_type, values)
     _refuse_what_is_not_understood(family, fields, text)

@@ -8,94 +8,26 @@ and masking_utils.py of transformers 5.24.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
 
-FULL, SLIDING, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
-
-
-class ConfigError(ValueError):
-    """A config.json that no policy is written for: what was found, why it matters, what to do."""
-
-
-def as_object(value: object) -> Mapping[str, Any] | None:
-    """A JSON object; None if it is something else."""
-    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else None
-
-
-def as_list(value: object) -> list[Any] | None:
-    """A JSON list; None if it is something else."""
-    return cast("list[Any]", value) if isinstance(value, list) else None
-
-
-def shown(value: object) -> str:
-    """A value of a file in a message, cut where it is long."""
-    text = ascii(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
-
-
-@dataclass(frozen=True, slots=True)
-class Fields:
-    """The text model's fields over its family's defaults. Reading names the field that is wrong."""
-
-    model_type: str
-    values: Mapping[str, object]
-
-    def get(self, name: str) -> object:
-        return self.values.get(name)
-
-    def count(self, name: str) -> int:
-        """A whole number of 1 or more."""
-        found = self.optional_count(name)
-        if found is None:
-            raise ConfigError(
-                f"{name} is missing, and no default of model_type {self.model_type!r} is known: "
-                f"the policy needs it. Add {name} to the config.json."
-            )
-        return found
-
-    def optional_count(self, name: str) -> int | None:
-        found = self.get(name)
-        if found is None:
-            return None
-        if isinstance(found, bool) or not isinstance(found, int) or found < 1:
-            raise ConfigError(
-                f"{name} is {shown(found)}: expected a whole number of 1 or more. Correct the "
-                "config.json."
-            )
-        return found
-
-    def number(self, name: str) -> float | None:
-        found = self.get(name)
-        if found is None:
-            return None
-        if (
-            isinstance(found, bool)
-            or not isinstance(found, (int, float))
-            or not 0 < found < math.inf
-        ):
-            raise ConfigError(
-                f"{name} is {shown(found)}: expected a number above 0. Correct the config.json."
-            )
-        return float(found)
-
-    def layers(self, name: str, layers: int) -> list[Any] | None:
-        """A list of one entry a layer; None when the file has none."""
-        found = self.get(name)
-        if not found:
-            return None
-        entries = as_list(found)
-        if entries is None or len(entries) != layers:
-            raise ConfigError(
-                f"{name} must be a list of {layers} entries, one a layer, got {shown(found)}."
-            )
-        return entries
-
-
-Kinds = Callable[[Fields, int], list[str]]
-Overrides = dict[int, Mapping[str, Any]]  # the fields of layers that differ
+from kvgen.hf_fields import Fields
+from kvgen.hf_kinds import (
+    Kinds,
+    Overrides,
+    chunks_with_rope,
+    every,
+    every_other_before_a_layer,
+    everywhere,
+    first_of,
+    from_a_layer_on,
+    full,
+    gemma4_global_heads,
+    last_layer_full,
+    typed,
+    windowed,
+    without_rope,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,94 +37,19 @@ class Family:
     `defaults`: fields a file may leave out. `kinds`: what each layer sees. `scale`: of the softmax,
     None for 1 / sqrt(head dim). `softcap`: the field that caps scores. `shares`: whether the last
     layers may read earlier ones' keys and values. `overrides`: fields of layers that differ.
-    `reads`: fields without a default that decide what a query sees and are understood.
+    `reads`: fields without a default that decide what a query sees and are understood. `names`: its
+    own names of fields, and everybody's.
     """
 
     defaults: Mapping[str, object] = field(default_factory=dict[str, object])
-    kinds: Kinds = lambda fields, layers: [FULL] * layers
+    kinds: Kinds = full
     scale: Callable[[Fields], float | None] = lambda fields: None
     softcap: str | None = None
     sink_logits: bool = False
     shares: bool = False
     overrides: Callable[[Fields, list[str]], Overrides] = lambda fields, kinds: {}
     reads: frozenset[str] = frozenset()
-
-
-# -- Which layers see what
-
-
-def _typed(otherwise: Kinds) -> Kinds:
-    """The file's `layer_types`; where it has none, what the model's class would have written."""
-    return lambda fields, layers: fields.layers("layer_types", layers) or otherwise(fields, layers)
-
-
-def _window_everywhere(fields: Fields, layers: int) -> list[str]:
-    return [FULL if fields.get("sliding_window") is None else SLIDING] * layers
-
-
-def _every(interval: int) -> Kinds:
-    """Full attention in every `interval`-th layer, a window in the others."""
-
-    def kinds(fields: Fields, layers: int) -> list[str]:
-        step = fields.optional_count("sliding_window_pattern") or interval
-        return [SLIDING if (i + 1) % step else FULL for i in range(layers)]
-
-    return kinds
-
-
-def _window_from_a_layer_on(fields: Fields, layers: int) -> list[str]:
-    if not fields.get("use_sliding_window") or fields.get("sliding_window") is None:
-        return [FULL] * layers
-    start = fields.get("max_window_layers")
-    if isinstance(start, bool) or not isinstance(start, int) or start < 0:
-        raise ConfigError(
-            f"max_window_layers is {shown(start)}: expected the first layer with a window, 0 or "
-            "more."
-        )
-    return [SLIDING if i >= start else FULL for i in range(layers)]
-
-
-def _window_without_rope(fields: Fields, layers: int) -> list[str]:
-    if not fields.get("use_sliding_window") or fields.get("sliding_window") is None:
-        return [FULL] * layers
-    return [FULL if rope else SLIDING for rope in _rope_layers(fields, layers)]
-
-
-def _chunks_with_rope(fields: Fields, layers: int) -> list[str]:
-    if fields.get("attention_chunk_size") is None:
-        return [FULL] * layers
-    return [CHUNKED if rope else FULL for rope in _rope_layers(fields, layers)]
-
-
-def _rope_layers(fields: Fields, layers: int) -> list[Any]:
-    """One true entry a layer with rotary embedding: `no_rope_layers` says the opposite."""
-    step = fields.count("no_rope_layer_interval")
-    return fields.layers("no_rope_layers", layers) or [(i + 1) % step for i in range(layers)]
-
-
-def _last_layer_full(kinds: Kinds) -> Kinds:
-    return lambda fields, layers: [*kinds(fields, layers)[:-1], FULL]
-
-
-def _gemma4_global_heads(fields: Fields, kinds: list[str]) -> Overrides:
-    """Gemma 4's full layers have heads of another size, and number where k and v are one."""
-    heads = {"head_dim": fields.count("global_head_dim")}
-    if fields.get("attention_k_eq_v") and fields.get("num_global_key_value_heads") is not None:
-        heads["num_key_value_heads"] = fields.count("num_global_key_value_heads")
-    return {i: heads for i, kind in enumerate(kinds) if kind == FULL}
-
-
-def _per_root(name: str) -> Callable[[Fields], float | None]:
-    """A scale of 1 / sqrt(the field)."""
-
-    def scale(fields: Fields) -> float | None:
-        number = fields.number(name)
-        return None if number is None else number**-0.5
-
-    return scale
-
-
-# -- The families
+    names: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 def _heads(
@@ -207,53 +64,107 @@ def _heads(
     }
 
 
-_QWEN = {"use_sliding_window": False, "sliding_window": 4096, "max_window_layers": 28}
-_QWEN_READS = frozenset({"layer_types", "use_sliding_window", "max_window_layers"})
+def _of(name: str) -> Callable[[Fields], float | None]:
+    """A scale that is a field."""
+    return lambda fields: fields.number(name)
+
+
+def _per_root(name: str) -> Callable[[Fields], float | None]:
+    """A scale of 1 / sqrt(the field)."""
+
+    def scale(fields: Fields) -> float | None:
+        number = fields.number(name)
+        return None if number is None else number**-0.5
+
+    return scale
+
+
 _TYPES = frozenset({"layer_types"})
 _PATTERN = _TYPES | {"sliding_window_pattern", "_sliding_window_pattern"}
+_GPT2_NAMES = {
+    "n_embd": "hidden_size",
+    "n_layer": "num_hidden_layers",
+    "n_head": "num_attention_heads",
+}
+
+_QWEN = {"use_sliding_window": False, "sliding_window": 4096}
+_QWEN2_KINDS = typed(windowed(from_a_layer_on, "use_sliding_window"))
+_QWEN2_VL = Family(
+    _heads(80, 64, 8, 8192, max_window_layers=80, **_QWEN), _QWEN2_KINDS, reads=_TYPES
+)
+_GRANITE = Family(
+    _heads(32, 32, None, 4096, attention_multiplier=1.0), scale=_of("attention_multiplier")
+)
+_EXAONE = Family(
+    _heads(32, 32, 32, 4096, sliding_window=4096), typed(windowed(every(4))), reads=_PATTERN
+)
+_GEMMA2 = {"query_pre_attn_scalar": 256, "attn_logit_softcapping": 50.0}
 
 FAMILIES: dict[str, Family] = {
+    "gpt2": Family(
+        _heads(12, 12, None, 768, scale_attn_weights=True),
+        scale=lambda fields: None if fields.get("scale_attn_weights") else 1.0,
+        names=_GPT2_NAMES,
+    ),
+    "opt": Family(_heads(12, 12, None, 768), scale=lambda fields: 1.0),
     "llama": Family(_heads(32, 32, None, 4096)),
     "mistral": Family(
         _heads(32, 32, 8, 4096, sliding_window=4096),
-        _window_everywhere,
+        everywhere,
         reads=frozenset({"use_sliding_window"}),
     ),
-    "mixtral": Family(_heads(32, 32, 8, 4096, sliding_window=None), _window_everywhere),
-    "qwen2": Family(
-        _heads(32, 32, 32, 4096, **_QWEN), _typed(_window_from_a_layer_on), reads=_QWEN_READS
+    "ministral": Family(
+        _heads(32, 32, 8, 4096, sliding_window=4096), typed(everywhere), reads=_TYPES
     ),
+    "ministral3": Family(_heads(34, 32, 8, 4096, head_dim=128, sliding_window=None), everywhere),
+    "mixtral": Family(_heads(32, 32, 8, 4096, sliding_window=None), everywhere),
+    "starcoder2": Family(_heads(30, 24, 2, 3072, sliding_window=None), everywhere),
+    "qwen2": Family(
+        _heads(32, 32, 32, 4096, max_window_layers=28, **_QWEN), _QWEN2_KINDS, reads=_TYPES
+    ),
+    "qwen2_moe": Family(
+        _heads(24, 16, 16, 2048, max_window_layers=28, **_QWEN),
+        typed(windowed(every_other_before_a_layer, "use_sliding_window")),
+        reads=_TYPES,
+    ),
+    "qwen2_vl": _QWEN2_VL,
+    "qwen2_vl_text": _QWEN2_VL,
+    "qwen2_5_vl": _QWEN2_VL,
+    "qwen2_5_vl_text": _QWEN2_VL,
     "qwen3": Family(
-        _heads(32, 32, 32, 4096, head_dim=128, **_QWEN),
-        _typed(_window_from_a_layer_on),
-        reads=_QWEN_READS,
+        _heads(32, 32, 32, 4096, head_dim=128, max_window_layers=28, **_QWEN),
+        _QWEN2_KINDS,
+        reads=_TYPES,
+    ),
+    "qwen3_moe": Family(
+        _heads(24, 32, 4, 2048, **_QWEN),
+        windowed(everywhere, "use_sliding_window"),
+        reads=frozenset({"max_window_layers"}),  # its class has no use for it
     ),
     "gemma": Family(_heads(28, 16, 16, 3072, head_dim=256)),
     "gemma2": Family(
-        _heads(
-            26,
-            8,
-            4,
-            2304,
-            head_dim=256,
-            sliding_window=4096,
-            query_pre_attn_scalar=256,
-            attn_logit_softcapping=50.0,
-        ),
-        _typed(_every(2)),
+        _heads(26, 8, 4, 2304, head_dim=256, sliding_window=4096, **_GEMMA2),
+        typed(every(2)),
+        _per_root("query_pre_attn_scalar"),
+        softcap="attn_logit_softcapping",
+        reads=_TYPES | {"sliding_window_size"},  # an older name, which files still have beside it
+    ),
+    "vaultgemma": Family(
+        _heads(26, 8, 4, 2304, head_dim=256, sliding_window=4096, **_GEMMA2),
+        typed(every(2)),
         _per_root("query_pre_attn_scalar"),
         softcap="attn_logit_softcapping",
         reads=_TYPES,
     ),
     "gemma3_text": Family(
         _heads(26, 8, 4, 2304, head_dim=256, sliding_window=4096, query_pre_attn_scalar=256),
-        _typed(_every(6)),
+        typed(every(6)),
         _per_root("query_pre_attn_scalar"),
         reads=_PATTERN | {"attn_logit_softcapping"},  # Gemma 3 has the field and caps no score
     ),
     "gemma3n_text": Family(
         _heads(35, 8, 2, 2048, head_dim=256, sliding_window=512, num_kv_shared_layers=15),
-        _typed(_every(5)),
+        typed(every(5)),
         lambda fields: 1.0,
         shares=True,
         reads=_PATTERN,
@@ -269,35 +180,48 @@ FAMILIES: dict[str, Family] = {
             num_kv_shared_layers=0,
             global_head_dim=512,
         ),
-        _last_layer_full(_typed(_every(6))),
+        last_layer_full(typed(every(6))),
         lambda fields: 1.0,
         shares=True,
-        overrides=_gemma4_global_heads,
-        reads=_PATTERN | {"global_head_dim", "num_global_key_value_heads", "attention_k_eq_v"},
+        overrides=gemma4_global_heads,
+        reads=_PATTERN | {"num_global_key_value_heads", "attention_k_eq_v"},
     ),
     "gpt_oss": Family(
         _heads(36, 64, 8, 2880, head_dim=64, sliding_window=128),
-        _typed(_every(2)),
+        typed(every(2)),
         sink_logits=True,
         reads=_TYPES,
     ),
-    "granite": Family(
-        _heads(32, 32, None, 4096, attention_multiplier=1.0),
-        scale=lambda fields: fields.number("attention_multiplier"),
-    ),
+    "granite": _GRANITE,
+    "granitemoe": _GRANITE,
+    "granitemoeshared": _GRANITE,
     "llama4_text": Family(
         _heads(48, 40, 8, 5120, head_dim=128, attention_chunk_size=8192, no_rope_layer_interval=4),
-        _typed(_chunks_with_rope),
+        typed(chunks_with_rope),
         reads=_TYPES | {"attn_scale"},  # scales queries by their position, before attention
     ),
-    "phi3": Family(_heads(32, 32, None, 3072, sliding_window=None), _window_everywhere),
+    "phi3": Family(_heads(32, 32, None, 3072, sliding_window=None), everywhere),
+    "phimoe": Family(_heads(32, 32, 8, 4096, sliding_window=None), everywhere),
     "cohere": Family(_heads(40, 64, None, 8192)),
     "cohere2": Family(
-        _heads(40, 64, None, 8192, sliding_window=4096), _typed(_every(4)), reads=_PATTERN
+        _heads(40, 64, None, 8192, sliding_window=4096), typed(every(4)), reads=_PATTERN
     ),
     "olmo2": Family(_heads(32, 32, None, 4096)),
-    "olmo3": Family(
-        _heads(32, 32, None, 4096, sliding_window=4096), _typed(_every(4)), reads=_TYPES
+    "olmo3": Family(_heads(32, 32, None, 4096, sliding_window=4096), typed(every(4)), reads=_TYPES),
+    "exaone4": _EXAONE,
+    "exaone_moe": _EXAONE,
+    "afmoe": Family(
+        _heads(32, 16, None, 2048, head_dim=128, sliding_window=1024, global_attn_every_n_layers=4),
+        typed(every(4, "global_attn_every_n_layers")),
+        reads=_TYPES,
+    ),
+    "cwm": Family(
+        _heads(64, 48, 8, 6144, head_dim=128, sliding_window=8192), typed(first_of(4)), reads=_TYPES
+    ),
+    "dots1": Family(
+        _heads(62, 32, 32, 4608, sliding_window=4096, max_window_layers=62),
+        typed(windowed(from_a_layer_on)),
+        reads=_TYPES,
     ),
     "smollm3": Family(
         _heads(
@@ -309,8 +233,8 @@ FAMILIES: dict[str, Family] = {
             sliding_window=None,
             no_rope_layer_interval=4,
         ),
-        _typed(_window_without_rope),
-        reads=_TYPES | {"use_sliding_window"},
+        typed(windowed(without_rope, "use_sliding_window")),
+        reads=_TYPES | {"max_window_layers"},  # its files have it, its class has no use for it
     ),
 }
 NESTED_TEXT_TYPES = {
@@ -318,5 +242,8 @@ NESTED_TEXT_TYPES = {
     "gemma3n": "gemma3n_text",
     "gemma4": "gemma4_text",
     "llama4": "llama4_text",
+    "llava": "llama",
     "mistral3": "mistral",
+    "qwen2_vl": "qwen2_vl_text",
+    "qwen2_5_vl": "qwen2_5_vl_text",
 }

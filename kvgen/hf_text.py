@@ -8,10 +8,15 @@ import re
 from collections.abc import Collection, Mapping
 
 from kvgen.hf_config import Described, Layer, read
-from kvgen.hf_families import CHUNKED, FULL, SLIDING, ConfigError, Fields
+from kvgen.hf_fields import ConfigError, Fields
+from kvgen.hf_kinds import CHUNKED, FULL, SLIDING
 
 POLICY_NAMES = {FULL: "Full", SLIDING: "Sliding", CHUNKED: "Chunked"}
 DTYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
+UNKNOWN = [
+    "# kvgen has not read that model's code: it takes every query to see all positions before it,",
+    "# and scores to be divided by the root of dim. Compare its logits with and without the cache once.",
+]
 BYPASS = 7  # tokens of a draft that a ring takes back after verifying them in place
 
 
@@ -30,6 +35,8 @@ def policy_text(config: Mapping[str, object], name: str | None = None) -> str:
         "",
         f"# From a config.json of model_type {_printable(str(config.get('model_type')))}.",
     ]
+    if not model.known:
+        lines += UNKNOWN
     for layer, policy in names.items():
         lines += [
             "",

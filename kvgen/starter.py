@@ -35,7 +35,7 @@ def policy(name: str | None) -> str:
 
 
 def from_config(path: Path, name: str | None) -> str:
-    """Raises FileProblem for a file that is no JSON object, hf_families.ConfigError for a model it does not know."""
+    """Raises FileProblem for a file that is no JSON object, hf_fields.ConfigError for a model it does not know."""
     from kvgen.hf_text import policy_text
 
     return policy_text(_config(path), None if name is None else _checked_name(name))

@@ -153,7 +153,7 @@ def _fmt(file: Input, check: bool, diff: bool) -> Outcome:
 
 def init(name: str | None, config: Path | None, output: Path | None) -> Outcome:
     from kvgen import starter
-    from kvgen.hf_families import ConfigError
+    from kvgen.hf_fields import ConfigError
 
     try:
         text = starter.policy(name) if config is None else starter.from_config(config, name)

@@ -170,7 +170,7 @@ def test_a_whole_model(package):
     mine.trim(1)
 
 
-@pytest.mark.parametrize("backend", ["torch", "cpu"])
+@pytest.mark.parametrize("backend", ["torch", "cpu", "triton"])
 def test_a_stateless_cache_with_gradients(package, backend):
     cache = package.TrainedCache(2, backend=backend)
     given = [x.requires_grad_() for x in columns(12)]

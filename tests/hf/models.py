@@ -41,6 +41,7 @@ COMMON = {
     "bos_token_id": 1,
     "eos_token_id": 2,
 }
+MIXED = ["full_attention", "sliding_attention"]
 FAMILIES = {
     "llama": Family("llama", {}),
     "smollm2": Family(
@@ -134,7 +135,48 @@ FAMILIES = {
 }
 
 
-FAMILIES = {name: f for name, f in FAMILIES.items() if f.model_type in CONFIG_MAPPING}
+EXPERTS = {"num_experts": 2, "num_local_experts": 2, "num_experts_per_tok": 1}
+SHARED_EXPERTS = {"n_routed_experts": 2, "n_shared_experts": 1, "num_experts_per_tok": 1}
+WINDOWED = {"sliding_window": WINDOW}
+SWITCHED = {**WINDOWED, "use_sliding_window": True, "max_window_layers": 2}
+MORE = {  # the other model types that `init --from` knows, and some that it does not
+    "gpt2": Family("gpt2", {}),
+    "opt": Family("opt", {"ffn_dim": 48, "word_embed_proj_dim": 32}),
+    "ministral": Family("ministral", {**WINDOWED, "layer_types": MIXED * 2, "head_dim": 8}),
+    "ministral3": Family("ministral3", {**WINDOWED, "head_dim": 8}),
+    "mixtral": Family("mixtral", {**WINDOWED, **EXPERTS}),
+    "starcoder2": Family("starcoder2", WINDOWED),
+    "qwen2_moe": Family(
+        "qwen2_moe", {**SWITCHED, **EXPERTS, "shared_expert_intermediate_size": 16}
+    ),
+    "qwen3_moe": Family("qwen3_moe", {**SWITCHED, **EXPERTS}),
+    "gemma": Family("gemma", {"head_dim": 8}),
+    "vaultgemma": Family(
+        "vaultgemma",
+        {**WINDOWED, "head_dim": 8, "query_pre_attn_scalar": 13, "attn_logit_softcapping": 3.0},
+    ),
+    "granite": Family("granite", {"attention_multiplier": 0.3}),
+    "granitemoe": Family("granitemoe", {"attention_multiplier": 0.3, **EXPERTS}),
+    "granitemoeshared": Family("granitemoeshared", {"attention_multiplier": 0.3, **EXPERTS}),
+    "phimoe": Family("phimoe", {**WINDOWED, **EXPERTS}),
+    "cohere": Family("cohere", {}),
+    "olmo2": Family("olmo2", {}),
+    "exaone4": Family("exaone4", WINDOWED),
+    "exaone_moe": Family("exaone_moe", {**WINDOWED, **EXPERTS}),
+    "afmoe": Family("afmoe", {**WINDOWED, **EXPERTS, "head_dim": 8}),
+    "cwm": Family("cwm", {**WINDOWED, "head_dim": 8}),
+    "dots1": Family("dots1", {**WINDOWED, **SHARED_EXPERTS, "max_window_layers": 2, "n_group": 1}),
+    "glm4": Family("glm4", {"head_dim": 8}),
+    "nemotron": Family("nemotron", {"head_dim": 8}),
+    "olmoe": Family("olmoe", EXPERTS),
+    "stablelm": Family("stablelm", {}),
+    "gpt_neox": Family("gpt_neox", {}),
+}
+
+FAMILIES, MORE = (
+    {name: family for name, family in families.items() if family.model_type in CONFIG_MAPPING}
+    for families in (FAMILIES, MORE)
+)
 
 # The name of a cache in a forward and in `generate`; the second one before transformers 5.24.
 KEYWORD = (
@@ -171,13 +213,22 @@ class Tiny(NamedTuple):
 @functools.cache
 def tiny(name: str) -> Tiny:
     """The family's model with random weights, float32, and the package made from its saved config.json."""
-    family = FAMILIES[name]
-    config = CONFIG_MAPPING[family.model_type](**{**COMMON, **family.fields})
+    family = {**FAMILIES, **MORE}[name]
+    config = CONFIG_MAPPING[family.model_type](**{**common(family.model_type), **family.fields})
     torch.manual_seed(7)
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
     spread(model)
     text = policy_text(saved(config), "Tiny")
     return Tiny(model, load(text, f"tiny_{name}").hf, text)
+
+
+def common(model_type: str) -> dict[str, Any]:
+    """Those of the common fields that the model type has; GPT-2 and OPT have no kv heads to set."""
+    attributes = {
+        **CONFIG_MAPPING[model_type]().to_dict(),
+        **CONFIG_MAPPING[model_type].attribute_map,
+    }
+    return {name: COMMON[name] for name in COMMON if name in attributes or name.endswith("_id")}
 
 
 def spread(model: Any) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kvgen import ir
-from kvgen.hf_families import FAMILIES, ConfigError
+from kvgen.hf_families import FAMILIES
+from kvgen.hf_fields import ConfigError
 from kvgen.hf_text import policy_text
 from kvgen.pipeline import check_text
 
@@ -15,8 +16,30 @@ SMALL = {
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
 }
+HEADS = {"hidden_size": 64, "num_attention_heads": 4}
+USED = {**SMALL, "use_sliding_window": True, "sliding_window": 9}
 SHARED = {**SMALL, "num_hidden_layers": 10, "num_kv_shared_layers": 4}
 VARIANTS = {
+    "gpt2": [{}, {"n_embd": 64, "n_layer": 3, "n_head": 4}],
+    "opt": [{}, {**HEADS, "num_hidden_layers": 3}],
+    "ministral": [{}, {**SMALL, "sliding_window": None}, {**SMALL, "sliding_window": 7}],
+    "ministral3": [{}, {**SMALL, "sliding_window": 7}],
+    "starcoder2": [{}, {**SMALL, "sliding_window": 9}],
+    "qwen2_moe": [{}, SMALL, {**USED, "max_window_layers": 5}],
+    "qwen2_vl": [{}, {**USED, "max_window_layers": 5}],
+    "qwen2_vl_text": [{}, {**USED, "max_window_layers": 5}],
+    "qwen2_5_vl": [{}, {**USED, "max_window_layers": 5}],
+    "qwen2_5_vl_text": [{}, {**USED, "max_window_layers": 5}],
+    "qwen3_moe": [{}, {**SMALL, "max_window_layers": 3}, USED],
+    "vaultgemma": [{}, {**SMALL, "query_pre_attn_scalar": 144}],
+    "granitemoe": [{}, {**SMALL, "attention_multiplier": 0.02}],
+    "granitemoeshared": [{}, {**SMALL, "attention_multiplier": 0.02}],
+    "phimoe": [{}, {**SMALL, "sliding_window": 6}],
+    "exaone4": [{}, {**SMALL, "sliding_window_pattern": 3, "sliding_window": 6}],
+    "exaone_moe": [{}, {**SMALL, "sliding_window_pattern": 3, "sliding_window": 6}],
+    "afmoe": [{}, {**SMALL, "global_attn_every_n_layers": 3, "sliding_window": 6}],
+    "cwm": [{}, {**SMALL, "sliding_window": 6}],
+    "dots1": [{}, {**SMALL, "sliding_window": None}, {**SMALL, "max_window_layers": 3}],
     "llama": [{}, SMALL, {**SMALL, "head_dim": 8, "num_key_value_heads": 2}],
     "mistral": [{}, {**SMALL, "sliding_window": None}, {**SMALL, "sliding_window": 7}],
     "mixtral": [{}, {**SMALL, "sliding_window": 9}],
@@ -48,6 +71,10 @@ SCALES = {  # as the modeling files compute them
     "gemma3n_text": lambda c, dim: 1.0,
     "gemma4_text": lambda c, dim: 1.0,
     "granite": lambda c, dim: c.attention_multiplier,
+    "granitemoe": lambda c, dim: c.attention_multiplier,
+    "granitemoeshared": lambda c, dim: c.attention_multiplier,
+    "vaultgemma": lambda c, dim: c.query_pre_attn_scalar**-0.5,
+    "opt": lambda c, dim: 1.0,
 }
 
 
@@ -74,7 +101,7 @@ def test_every_family_is_compared():
 def test_the_policies_are_those_of_transformers_config(kind, variant):
     cache_utils = pytest.importorskip("transformers.cache_utils")
     fields = VARIANTS[kind][variant]
-    program, config = program_of({"model_type": kind, **fields}), config_object(kind, fields)
+    program, config = program_of({"model_type": kind, **fields}), config_object(kind, fields).get_text_config()
     types, limits = cache_utils.get_layer_types_and_kwargs(config)
     (model,) = program.models
     shares = {share.layer: share.donor for share in model.shares}
@@ -84,7 +111,8 @@ def test_the_policies_are_those_of_transformers_config(kind, variant):
         heads, window = policy.heads, limits[i].get("sliding_window")
         dim = getattr(layer, "head_dim", None) or layer.hidden_size // layer.num_attention_heads
         assert heads.query == layer.num_attention_heads
-        assert heads.kv == (layer.num_key_value_heads or layer.num_attention_heads)
+        kv_heads = getattr(layer, "num_key_value_heads", None)
+        assert heads.kv == (kv_heads or layer.num_attention_heads)
         assert heads.key_dim == heads.value_dim == dim
         assert (types[i] == "dummy") == (i in shares)
         kind_of_layer = config.layer_types[i] if types[i] == "dummy" else types[i]
@@ -103,7 +131,7 @@ def test_the_policies_are_those_of_transformers_config(kind, variant):
         scale = SCALES.get(kind, lambda c, dim: dim**-0.5)(config, dim)
         assert (policy.scores.scale or dim**-0.5) == pytest.approx(scale, rel=1e-12)
         assert policy.scores.softcap == (
-            config.attn_logit_softcapping if kind == "gemma2" else None
+            config.attn_logit_softcapping if kind in ("gemma2", "vaultgemma") else None
         )
         assert policy.scores.sink_logits == (kind == "gpt_oss")
 

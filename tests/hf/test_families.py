@@ -11,6 +11,7 @@ pytest.importorskip("transformers")
 
 from tests.hf.models import (
     FAMILIES,
+    MORE,
     VOCABULARY,
     WINDOW,
     backend_or_skip,
@@ -99,6 +100,21 @@ def test_logits_are_the_models_own(family, chunks, backend):
     assert close(with_cache(case.model, cache, ids, CHUNKS[chunks]), want) < 1e-4
     assert cache.offsets == (length, length)
     assert cache.caches.layers[0].backend == backend
+
+
+@pytest.mark.parametrize("family", MORE)
+def test_more_families(family):
+    """Two rows, one of them padded on the left, in chunks and then column by column."""
+    case = tiny(family)
+    torch.manual_seed(1)
+    ids = torch.randint(3, VOCABULARY, (2, LENGTH))
+    mask = torch.ones_like(ids)
+    mask[1, :5] = 0
+    want = reference(case.model, ids, mask)
+    cache = case.cache()
+    got = with_cache(case.model, cache, ids, CHUNKS["chunks"], mask)
+    assert close(got, want, mask.bool()) < 1e-4
+    assert cache.offsets == (LENGTH, LENGTH - 5)
 
 
 @pytest.mark.parametrize(("family", "chunks", "backend"), PADDED_CASES)

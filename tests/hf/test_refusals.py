@@ -125,6 +125,60 @@ def test_no_cache_was_given():
         case.model(ids(), use_cache=False)
 
 
+def test_an_encoder_is_not_run_causally():
+    """Without its decoder's flag BERT's kind asks for a mask of both directions, and gives its keys to a cache all the same."""
+    from transformers import RobertaConfig, RobertaForCausalLM
+
+    config = RobertaConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=32,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        intermediate_size=48,
+    )
+    model = RobertaForCausalLM(config).eval()
+    model.set_attn_implementation("kvgen")
+    text = tiny("llama").policy.replace("kv 2", "kv 4")
+    with pytest.raises(ValueError, match="bidirectional"), torch.no_grad():
+        model(ids(), **given(load(text, "tiny_encoder").hf.TinyHFCache()))
+
+
+def images(case_config):
+    """A tiny Llava, and a prompt with an image of four tokens in it."""
+    from transformers import LlavaConfig, LlavaForConditionalGeneration
+
+    vision = {"model_type": "clip_vision_model", "hidden_size": 16, "intermediate_size": 16}
+    vision |= {"num_hidden_layers": 2, "num_attention_heads": 2, "projection_dim": 16}
+    config = LlavaConfig(
+        text_config=case_config.to_dict(),
+        vision_config={**vision, "image_size": 28, "patch_size": 14},
+        image_token_index=VOCABULARY - 1,
+        image_seq_length=4,
+    )
+    torch.manual_seed(7)
+    tokens = ids(columns=20) % (VOCABULARY - 2)
+    tokens[0, 3:7] = VOCABULARY - 1
+    model = LlavaForConditionalGeneration(config).eval()
+    return model, {"input_ids": tokens, "pixel_values": torch.randn(1, 3, 28, 28)}
+
+
+def test_a_model_that_sees_images():
+    """The cache is for its language model; given to the vision tower too, the message says how not to."""
+    case = tiny("llama")
+    model, inputs = images(case.model.config)
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        want = model(**inputs, use_cache=False).logits
+        model.set_attn_implementation("kvgen")
+        with pytest.raises(RuntimeError, match="text_config"):
+            model(**inputs, **given(case.hf.TinyHFCache(model.config, backend="torch")))
+        model.set_attn_implementation("eager")
+        model.set_attn_implementation({"text_config": "kvgen"})
+        got = model(**inputs, **given(case.hf.TinyHFCache(model.config, backend="torch"))).logits
+    torch.testing.assert_close(got, want, rtol=0, atol=1e-4)
+
+
 def test_another_batch_in_mid_flight():
     case, cache = tiny("mistral"), tiny("mistral").cache()
     forward(case, cache, ids(rows=2))

@@ -9,7 +9,7 @@ import torch
 
 pytest.importorskip("transformers")
 
-from tests.hf.models import VOCABULARY, WINDOW, given, load, tiny
+from tests.hf.models import VOCABULARY, WINDOW, given, load, no_cache, tiny
 from tests.hf.test_speculative import example
 
 FAMILIES = ("mistral", "gemma3n", "gpt_oss", "llama4", "gemma2")
@@ -66,7 +66,7 @@ def training():
 def test_losses_and_gradients_are_the_models_own(family, padded, training):
     model, inputs = training(family), batch(padded)
     model.set_attn_implementation("eager")
-    loss, gradients = step(model, inputs, use_cache=False)
+    loss, gradients = step(model, inputs, **no_cache(model))
     cache = stateless(family).TinyHFCache(model.config)
     model.set_attn_implementation("kvgen")
     ours, found = step(model, inputs, **given(cache))
