@@ -1,5 +1,5 @@
 # Written by kvgen from gemma2.kv and yours to keep: kvgen claims no right to it. Edit gemma2.kv.
-# kvgen: gemma2.kv source 787d6e396025 body 953a350d4c96 codegen 1
+# kvgen: gemma2.kv source 787d6e396025 body e7d2f0795238 codegen 1
 """The attention function and the mask function that transformers calls for this package's caches.
 
 A layer of a model does `k, v = cache.update(k, v, layer)`, then `attention(module, q, k, v, mask)`.
@@ -41,7 +41,8 @@ def attention(
             "attention 'kvgen' found no cache of a kvgen package: pass one, as "
             "cache=...HFCache(model.config) (past_key_values= before transformers 5.24), with a "
             "2-D attention_mask or none; for a forward without a cache call "
-            "model.set_attn_implementation('sdpa') first"
+            "model.set_attn_implementation('sdpa') first; of a model that sees images give it to "
+            "the language model only: model.set_attn_implementation({'text_config': 'kvgen'})"
         )
     if dropout:
         raise ValueError(
@@ -68,7 +69,7 @@ def mask_of_columns(
     """[B, 1, 1, columns] of the 2-D mask as it came; None, or an empty one, if there is no padding."""
     binding = getattr(kv_length, NAME, None)
     other_rule = "allow_is_bidirectional_skip" in others or use_vmap or not allow_is_causal_skip
-    if other_rule and binding is not None:  # without a cache the attention function refuses
+    if other_rule:
         raise ValueError(
             "kvgen caches are causal within their policy: masks that are bidirectional, packed or "
             "combined with another rule (image tokens, prefix tuning) need another attention "

@@ -1,5 +1,5 @@
 # Written by kvgen from gemma3.kv and yours to keep: kvgen claims no right to it. Edit gemma3.kv.
-# kvgen: gemma3.kv source 9c5354bdbcbb body 4cc6983152f1 codegen 1
+# kvgen: gemma3.kv source 9c5354bdbcbb body cb43d2256a78 codegen 1
 """A model's cache as transformers takes it."""
 
 from __future__ import annotations
@@ -85,10 +85,7 @@ class ModelCache(Cache):
     def _is_user_defined(self, _: bool) -> None:
         """`generate` says so of a cache that it is given, before it uses it."""
         if self.binding.STATELESS:
-            raise RuntimeError(
-                f"{type(self).__name__} is stateless: it stores nothing for the next token; "
-                "generate with a model declared on stored policies"
-            )
+            raise RuntimeError(self.binding.stores_nothing())
 
     # -- what the package's own caches offer too, for prompts that are kept
 

@@ -1,5 +1,5 @@
 # Written by kvgen from gemma3n.kv and yours to keep: kvgen claims no right to it. Edit gemma3n.kv.
-# kvgen: gemma3n.kv source 2ba866454d30 body 65a5bdbc07f4 codegen 1
+# kvgen: gemma3n.kv source 2ba866454d30 body d53ee485fb26 codegen 1
 """Whether a model's config and tensors agree with the policies that a cache was compiled from."""
 
 from __future__ import annotations
@@ -186,5 +186,5 @@ def _check(name: str, field: str, theirs: Any, ours: Any, where: str) -> None:
 def _refuse(name: str, field: str, theirs: Any, ours: Any, where: str) -> None:
     raise ValueError(
         f"{name} does not fit this model: {field} is {theirs}, {where} says {ours}; write a policy "
-        "for the model with `kvgen init --from config.json` and compile it"
+        "for the model with `kvgen init --from config.json`, or correct this one, and compile it"
     )

@@ -1,5 +1,5 @@
 # Written by kvgen from llama4.kv and yours to keep: kvgen claims no right to it. Edit llama4.kv.
-# kvgen: llama4.kv source fd738860da89 body 87379045aa78 codegen 1
+# kvgen: llama4.kv source fd738860da89 body c2d5179f951f codegen 1
 """What the layers of a transformers cache share: the forward that runs."""
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ class Binding(State):
         if self.awaiting is not None:
             raise RuntimeError(
                 f"{self.name} was given keys of layer {self.awaiting}, and they were never "
-                "attended: call model.set_attn_implementation('kvgen') before the forward, then "
+                "attended: call model.set_attn_implementation('kvgen') before the forward, of a "
+                "model that takes its attention from transformers' AttentionInterface, then "
                 "reset() the cache"
             )
         check_tensors(self.name, facts, layer, k, v)
@@ -140,8 +141,9 @@ class Binding(State):
     def _check_announced(self, layer: int, announced: int | None) -> None:
         if announced != layer:
             raise RuntimeError(
-                f"layer {layer} attends keys that {self.name} was never given: the model dropped "
-                "its cache, as gradient checkpointing does; train with a `stateless` policy"
+                f"layer {layer} attends keys that {self.name} was never given: the model changed "
+                "them after its cache had them, or dropped its cache, as gradient checkpointing "
+                "does; train with a `stateless` policy"
             )
 
     def _check_positions(self, layer: int, mask: Any, width: int, positions: Any) -> None:

@@ -1,5 +1,5 @@
 # Written by kvgen from llama4.kv and yours to keep: kvgen claims no right to it. Edit llama4.kv.
-# kvgen: llama4.kv source fd738860da89 body 4cc6983152f1 codegen 1
+# kvgen: llama4.kv source fd738860da89 body cb43d2256a78 codegen 1
 """A model's cache as transformers takes it."""
 
 from __future__ import annotations
@@ -85,10 +85,7 @@ class ModelCache(Cache):
     def _is_user_defined(self, _: bool) -> None:
         """`generate` says so of a cache that it is given, before it uses it."""
         if self.binding.STATELESS:
-            raise RuntimeError(
-                f"{type(self).__name__} is stateless: it stores nothing for the next token; "
-                "generate with a model declared on stored policies"
-            )
+            raise RuntimeError(self.binding.stores_nothing())
 
     # -- what the package's own caches offer too, for prompts that are kept
 

@@ -1,5 +1,5 @@
 # Written by kvgen from training.kv and yours to keep: kvgen claims no right to it. Edit training.kv.
-# kvgen: training.kv source 08947af253aa body e4d5006958c1 codegen 1
+# kvgen: training.kv source 08947af253aa body 049833b24dc0 codegen 1
 """What the layers of a transformers cache share in a model for training and scoring."""
 
 from __future__ import annotations
@@ -22,6 +22,12 @@ class StatelessBinding(Binding):
     """
 
     STATELESS = True
+
+    def stores_nothing(self) -> str:
+        return (
+            f"{self.name} is stateless: it stores nothing for the next token; generate with a "
+            "model declared on stored policies"
+        )
 
     def announce(self, layer: int, k: torch.Tensor, v: torch.Tensor) -> None:
         check_tensors(self.name, self.layers[layer], layer, k, v)
@@ -50,6 +56,8 @@ class StatelessBinding(Binding):
             self.build(k)
             return self.caches
         if (caches := getattr(mask, "kvgen_caches", None)) is None:
+            if mask.shape[-1] > k.shape[2]:
+                raise RuntimeError(self.stores_nothing())
             padding = padding_of(mask[:, 0, 0], 0, k.shape[2], (0,) * k.shape[0])
             if padding is not None and any(padding.left):
                 raise ValueError(
