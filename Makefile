@@ -33,7 +33,8 @@ test-least: $(VENV)-least/.made
 
 # The adapter with the oldest transformers it is for, beside the newest one that the other tests take. Some minutes.
 test-transformers-4.57: $(VENV)/.transformers-4.57
-	PYTHONPATH=$(VENV)/transformers-4.57 $(PY) -m pytest -q -p no:cacheprovider tests/hf/test_families.py tests/hf/test_generate.py tests/hf/test_refusals.py -k "not cpu and not triton" $(ARGS)
+	PYTHONPATH=$(VENV)/transformers-4.57 $(PY) -m pytest -q -p no:cacheprovider tests/hf/test_families.py tests/hf/test_generate.py tests/hf/test_refusals.py \
+	  tests/hf/test_training.py tests/hf/test_prompts.py tests/hf/test_smollm2.py -k "not cpu and not triton" $(ARGS)
 
 bench: $(VENV)/.dev
 	$(PY) -m bench

@@ -1,5 +1,5 @@
 # Written by kvgen from gemma2.kv and yours to keep: kvgen claims no right to it. Edit gemma2.kv.
-# kvgen: gemma2.kv source 787d6e396025 body e7d2f0795238 codegen 1
+# kvgen: gemma2.kv source 787d6e396025 body 6d48546d175e codegen 1
 """The attention function and the mask function that transformers calls for this package's caches.
 
 A layer of a model does `k, v = cache.update(k, v, layer)`, then `attention(module, q, k, v, mask)`.
@@ -68,8 +68,8 @@ def mask_of_columns(
 ) -> torch.Tensor | None:
     """[B, 1, 1, columns] of the 2-D mask as it came; None, or an empty one, if there is no padding."""
     binding = getattr(kv_length, NAME, None)
-    other_rule = "allow_is_bidirectional_skip" in others or use_vmap or not allow_is_causal_skip
-    if other_rule:
+    packed = use_vmap or not allow_is_causal_skip  # may be said of any forward without a cache
+    if "allow_is_bidirectional_skip" in others or (packed and binding is not None):
         raise ValueError(
             "kvgen caches are causal within their policy: masks that are bidirectional, packed or "
             "combined with another rule (image tokens, prefix tuning) need another attention "

@@ -13,7 +13,13 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from transformers import CONFIG_MAPPING, AutoModelForCausalLM, DynamicCache, LlamaForCausalLM
+from transformers import (
+    CONFIG_MAPPING,
+    MODEL_FOR_CAUSAL_LM_MAPPING,
+    AutoModelForCausalLM,
+    DynamicCache,
+    LlamaForCausalLM,
+)
 
 import kvgen
 from kvgen.hf_text import policy_text
@@ -177,6 +183,17 @@ FAMILIES, MORE = (
     {name: family for name, family in families.items() if family.model_type in CONFIG_MAPPING}
     for families in (FAMILIES, MORE)
 )
+
+# Before transformers 5 some took no attention function, and OPT no mask function.
+if "cache" not in inspect.signature(LlamaForCausalLM.forward).parameters:
+    MORE = {
+        name: family
+        for name, family in MORE.items()
+        if MODEL_FOR_CAUSAL_LM_MAPPING[
+            CONFIG_MAPPING[family.model_type]
+        ]._supports_attention_backend
+        and name != "opt"
+    }
 
 # The name of a cache in a forward and in `generate`; the second one before transformers 5.24.
 KEYWORD = (

@@ -101,7 +101,10 @@ def test_every_family_is_compared():
 def test_the_policies_are_those_of_transformers_config(kind, variant):
     cache_utils = pytest.importorskip("transformers.cache_utils")
     fields = VARIANTS[kind][variant]
-    program, config = program_of({"model_type": kind, **fields}), config_object(kind, fields).get_text_config()
+    program, config = (
+        program_of({"model_type": kind, **fields}),
+        config_object(kind, fields).get_text_config(),
+    )
     types, limits = cache_utils.get_layer_types_and_kwargs(config)
     (model,) = program.models
     shares = {share.layer: share.donor for share in model.shares}

