@@ -12,46 +12,21 @@ from typing import Any, NoReturn
 import click
 
 from kvgen import __version__, console
-from kvgen.errors import FileProblem
-
-FORMATS = ("full", "concise", "json", "github")
-STAGES = ("syntax", "ir", "plan", "code")
-TOPICS = ("clauses", "kernels", "backends", "codes")
-PICTURES = ("svg", "html", "text")
-SHELLS = ("bash", "zsh", "fish")
-
-
-class Commands(click.Group):
-    """Commands whose file problems end in one line and exit status 2."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except FileProblem as problem:
-            console.say(f"kvgen: {problem}")
-            ctx.exit(2)
-
-
-def words(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """What `kvgen explain` may be asked, for the shell."""
-    from kvgen import listing
-
-    return [
-        word for word in listing.explained() if word.casefold().startswith(incomplete.casefold())
-    ]
-
-
-in_paths = click.argument("paths", nargs=-1, required=True, metavar="PATH...")
-in_name = click.option("--name", metavar="STEM", help="What to call standard input, PATH `-`.")
-in_style = click.option(
-    "--format",
-    "style",
-    type=click.Choice(FORMATS),
-    default="full",
-    show_default=True,
-    help="How to print problems; json and github go to stdout.",
+from kvgen.options import (
+    PICTURES,
+    SHELLS,
+    STAGES,
+    TOPICS,
+    Commands,
+    file_type,
+    in_file,
+    in_folder,
+    in_name,
+    in_paths,
+    in_style,
+    some_time,
+    words,
 )
-to_file = click.Path(path_type=Path)
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -66,17 +41,12 @@ def main() -> None:
 
 @main.command("compile")
 @in_paths
-@click.option(
-    "-o",
-    "--output",
-    type=to_file,
-    default="generated",
-    show_default=True,
-    help="The output folder.",
-)
+@in_folder
 @click.option("--check", is_flag=True, help="Write nothing; exit 1 if anything would change.")
 @click.option("--diff", is_flag=True, help="Write nothing; print what would change.")
-@click.option("--backend", "backends", metavar="NAMES", help="Of torch,cpu,triton. Default: all.")
+@click.option(
+    "--backend", "backends", metavar="NAMES", help="Of `kvgen list backends`. Default: all."
+)
 @click.option("--emit", "stage", type=click.Choice(STAGES), help="Print a stage; write nothing.")
 @click.option("--tests", is_flag=True, help="Add a pytest file of its own to each package.")
 @click.option("--prune", is_flag=True, help="Remove what kvgen wrote for policies that are gone.")
@@ -136,8 +106,10 @@ def explain(what: str) -> NoReturn:
 @click.argument("path", metavar="POLICY")
 @click.option("--policy", "only", metavar="NAME", help="Of a file with several, this one.")
 @click.option("--format", "style", type=click.Choice(PICTURES), help="Default: by -o, else text.")
-@click.option("--report", type=to_file, metavar="FILE", help="What `kvgen verify` said, for html.")
-@click.option("-o", "--output", type=to_file, metavar="FILE", help="Default: standard output.")
+@click.option(
+    "--report", type=file_type, metavar="FILE", help="What `kvgen verify` said, for html."
+)
+@in_file
 @in_name
 def draw(path: str, name: str | None, **asked: Any) -> NoReturn:
     """Draw what queries see, what the cache holds, what a token costs.
@@ -160,12 +132,6 @@ def audit(paths: tuple[str, ...], name: str | None, targets: str | None, style: 
 
     asked = work_audit.Audit(targets, style)
     console.finish(work_audit.audit(inputs.collect(paths, name), asked))
-
-
-def some_time(_: click.Context, __: click.Parameter, seconds: float) -> float:
-    if not 0 < seconds < float("inf"):
-        raise click.BadParameter(f"{seconds:g} is no time to test in; give a number above 0.")
-    return seconds
 
 
 @main.command()
@@ -206,7 +172,9 @@ def diff(old: str, new: str, style: str) -> NoReturn:
 @in_paths
 @click.option("--target", "targets", metavar="NAMES", help="Triton kernels for sm_90,gfx942,...")
 @click.option("--columns", metavar="NUMBERS", help="With --target: widths of verify windows.")
-@click.option("--out", "output", type=to_file, metavar="DIR", help="Default: where packages look.")
+@click.option(
+    "--out", "output", type=file_type, metavar="DIR", help="Default: where packages look."
+)
 @in_name
 def build(paths: tuple[str, ...], name: str | None, output: Path | None, **asked: Any) -> NoReturn:
     """Compile kernels ahead of their first use.
@@ -247,14 +215,7 @@ def list_command(topic: str) -> NoReturn:
 
 
 @main.command()
-@click.option(
-    "-o",
-    "--output",
-    type=to_file,
-    default="generated",
-    show_default=True,
-    help="The output folder.",
-)
+@in_folder
 def doctor(output: Path) -> NoReturn:
     """Look over this machine and the output folder."""
     from kvgen import work
@@ -264,8 +225,8 @@ def doctor(output: Path) -> NoReturn:
 
 @main.command()
 @click.argument("name", required=False)
-@click.option("--from", "config", type=to_file, metavar="CONFIG", help="A model's config.json.")
-@click.option("-o", "--output", type=to_file, metavar="FILE", help="Default: standard output.")
+@click.option("--from", "config", type=file_type, metavar="CONFIG", help="A model's config.json.")
+@in_file
 def init(name: str | None, config: Path | None, output: Path | None) -> NoReturn:
     """Write a first policy, or those of a config.json."""
     from kvgen import work

@@ -13,7 +13,7 @@ from kvgen.backends import File
 from kvgen.ir import Ring, Stateless
 from kvgen.naming import modules, names, natural
 from kvgen.plan import PackagePlan
-from kvgen.spell import model_values, policy_values
+from kvgen.spell import backend_words, model_values, policy_values
 
 
 def emit(package: PackagePlan, tests: bool = False) -> Mapping[str, str]:
@@ -65,7 +65,7 @@ def _shared(package: PackagePlan) -> list[File]:
     needed += ["_compiled", "_rows", "_state", "_stateful", "_storage"] if stored else []
     needed += ["_stateless"] if stateless else []
     needed += ["_models"] if package.models else []
-    values = {"stored": stored, "sink_logits": logits}
+    values = {"stored": stored, "sink_logits": logits, "backends": backend_words()}
     return [File(f"{name}.py", f"package/{name}.py.jinja", values) for name in needed]
 
 

@@ -57,7 +57,7 @@ def _codes() -> Iterable[Row]:
 def _backends() -> Iterable[Row]:
     from kvgen.backends import BACKENDS
 
-    return BACKENDS.items()
+    return ((name, backend.does) for name, backend in BACKENDS.items())
 
 
 def _kernels() -> Iterable[Row]:

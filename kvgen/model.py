@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 
 from kvgen.ir import CachePolicy, DType, Fixed, Heads, Retention, Ring, Stateless
 
-GROWTH_SLOTS = 32  # contiguous storage grows to the next multiple, and gives back what is more than 63 too many
+GROWTH_SLOTS = 32  # contiguous storage grows to the next multiple
+SPARE_SLOTS = 63  # and gives slots back once a row has more than these free
 
 
 # -- 1. What a query sees

@@ -15,6 +15,7 @@ from kvgen.diagnostics import Diagnostic, Problems
 from kvgen.grammar import Grammar, Token, grammar
 from kvgen.machine import DECLARATIONS, Machine
 from kvgen.mistakes import Mistakes
+from kvgen.skip import Part, Skip
 from kvgen.source import SourceFile
 from kvgen.syntax import File, Word
 from kvgen.tree import build
@@ -57,14 +58,13 @@ def due_behind(text: str) -> Due:
 
 
 class _Parser:
-    """One run over one file. `skipping` says what is being left out: "", "line", "clause", "head" or "top"."""
+    """One run over one file."""
 
     def __init__(self, source: SourceFile, grammar: Grammar, words: Words, out: Problems) -> None:
         self.source, self.grammar, self.words = source, grammar, words
         self.at = Machine(grammar)
         self.say = Mistakes(words, self.at, out)
-        self.skipping = ""
-        self.skipped = ""  # the type of the token last skipped
+        self.skip = Skip(words, self.at)
         self.comments: list[Word] = []
 
     def run(self) -> File:
@@ -84,12 +84,11 @@ class _Parser:
 
     def take(self, token: Token) -> None:
         """Every token comes by here, some twice: once more after something missing was put in before it."""
-        if self.skipping and not self.ends_skip(token):
-            self.skipped = token.type
+        left_out = self.skip.part
+        if self.skip.takes(token):
             return
-        head_lost, self.skipping = self.skipping == "head", ""
         allowed = self.at.allowed
-        if head_lost and token.type == "LBRACE":
+        if left_out is Part.HEAD and token.type == "LBRACE":
             self.open_body(token)
         elif token.type in allowed:
             self.at.feed(token)
@@ -97,35 +96,6 @@ class _Parser:
             self.at.feed(token._replace(type="NAME"))
         else:
             self.mistake(token)
-
-    def skip(self, what: str) -> None:
-        self.skipping, self.skipped = what, ""
-
-    def ends_skip(self, token: Token) -> bool:
-        kind, text = token.type, token.text
-        if self.skipping == "line":
-            return token.fresh
-        if kind in DECLARATIONS:
-            return True
-        if self.skipping == "top":
-            known = token.fresh and kind == "NAME" and self.words.declaration(text)
-            return bool(known)
-        if kind == "RBRACE" or kind in self.words.any_clause:
-            return True
-        if self.skipping == "head":
-            return kind == "LBRACE"
-        return kind == "NAME" and self.begins_clause(token)
-
-    def begins_clause(self, token: Token) -> bool:
-        """Whether an unknown word, met while skipping, looks like the beginning of another clause."""
-        known = self.near_clause(token) is not None
-        if self.at.clause is not None and self.at.clause.type == "REPEAT":  # names may go on
-            return token.fresh and known
-        # Behind a number no clause has a word of its own.
-        return known or token.fresh or self.skipped in ("INTEGER", "DECIMAL")
-
-    def near_clause(self, token: Token) -> tuple[int, str] | None:
-        return self.words.clause(self.at.kind, token.text)
 
     # -- Mistakes, by where they stand
 
@@ -145,7 +115,7 @@ class _Parser:
         """A sign that means nothing is left out, and all goes on as if it were not there."""
         if token.text.startswith(_FOREIGN_COMMENTS):
             self.say.foreign_comment(token)
-            self.skip("line")
+            self.skip.begin(Part.LINE)
         else:
             self.say.symbol(token)
 
@@ -179,7 +149,7 @@ class _Parser:
         elif kind in self.words.any_clause:
             self.say.other_kind(token)
             self.at.give_up(token, "")
-            self.skip("clause")
+            self.skip.begin(Part.CLAUSE)
         elif kind == "NAME" or kind in self.grammar.words:
             self.word(token, clause)
         else:
@@ -201,7 +171,7 @@ class _Parser:
     def word(self, token: Token, clause: Token | None) -> None:
         """A word where it means nothing: a misspelt option or clause, or one too many."""
         whole, option = self.at.complete, self.words.option(self.at.allowed, token.text)
-        near = self.near_clause(token) if whole else None
+        near = self.words.clause(self.at.kind, token.text) if whole else None
         begins = whole and (token.fresh or clause is None or near is not None)
         if option and clause and not (begins and near and near[0] < option[0]):
             self.say.misspelt_option(clause, token, option[1])
@@ -223,13 +193,13 @@ class _Parser:
             self.say.guessed = self.at.clause
         else:
             self.at.give_up(token, "")
-            self.skip("clause")
+            self.skip.begin(Part.CLAUSE)
 
     def skip_clause(self, token: Token) -> None:
         """Skip to the next border; the clause in hand stands if it was whole."""
         if not self.at.complete and self.at.clause:
             self.at.give_up(token, self.at.clause.text)
-        self.skip("clause")
+        self.skip.begin(Part.CLAUSE)
 
     # -- In a head
 
@@ -253,7 +223,7 @@ class _Parser:
             self.take(token)
         else:
             self.say.guessed = self.at.head
-            self.skip("head")
+            self.skip.begin(Part.HEAD)
 
     def open_body(self, token: Token) -> None:
         """And note that the head was not read: what seems missing may have been in it."""
@@ -273,13 +243,13 @@ class _Parser:
             self.say.closes_nothing(token)
         elif token.type == "KVGEN":
             self.say.late_version(token)
-            self.skip("top")
+            self.skip.begin(Part.TOP)
         elif declaration:
             self.say.misspelt_declaration(token, declaration)
             self.at.insert(self.words.types[declaration], token, declaration)
         else:
             self.stray(token)
-            self.skip("top")
+            self.skip.begin(Part.TOP)
 
     def no_version(self, token: Token) -> None:
         self.say.no_version(token)

@@ -76,8 +76,8 @@ class PackagePlan:
 
 
 def plan(program: Program, backends: Collection[str] = BACKENDS, tuned: Table = ()) -> PackagePlan:
-    """Decide everything about the package of one file. The torch kernels are always in it: they run everywhere."""
-    chosen = tuple(name for name in BACKENDS if name == "torch" or name in backends)
+    """Decide everything about the package of one file. The backend that runs everywhere is always in it."""
+    chosen = tuple(name for name in BACKENDS if name == registry.EVERYWHERE or name in backends)
     policies = tuple(plan_policy(policy, chosen, tuned) for policy in program.policies)
     return PackagePlan(program, policies, tuple(map(plan_model, program.models)), chosen)
 

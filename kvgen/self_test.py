@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kvgen import model
-from kvgen.backends import File
+from kvgen.backends import File, preferred
 from kvgen.ir import CachePolicy, Fixed, Ring
 from kvgen.naming import names, natural
 from kvgen.plan import PackagePlan, PolicyPlan
@@ -24,6 +24,7 @@ def file(package: PackagePlan) -> File:
             (names(plan.policy.name)["cache"] for plan in package.policies), key=natural
         ),
         "backends": _listed(package.backends),
+        "on_gpu": _listed(preferred()["cuda"][:-1]),
         "stored": stored,
         "padded": any("True" in (case["left"], case["right"]) for case in stored),
         "reversible": any(case["taken_back"] != "0" for case in stored),

@@ -6,15 +6,16 @@ file names and comments, never code.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from kvgen import model
+from kvgen.backends import BACKENDS, preferred
+from kvgen.constants import constants, imports, limits
 from kvgen.ir import CachePolicy, Contiguous, Fixed, Ring
 from kvgen.naming import class_name, modules, names
 from kvgen.plan import ModelPlan, PackagePlan, PolicyPlan
 from kvgen.prose import model_doc, policy_doc
-
-ROUNDING = 63  # slots a row that contiguous storage may have too many before it gives them back
 
 
 def policy_values(plan: PolicyPlan, package: PackagePlan) -> dict[str, Any]:
@@ -57,8 +58,8 @@ def policy_values(plan: PolicyPlan, package: PackagePlan) -> dict[str, Any]:
         "bypass": policy.trim.bypass_tokens > 0,
         "in_place": _in_place(policy),
         "growth": model.GROWTH_SLOTS,
-        "rounding": ROUNDING,
-        "constants": _constants(policy, package),
+        "rounding": model.SPARE_SLOTS,
+        "constants": constants(policy, package.program.stem),
         "first_seen": _first_seen(policy),
         "seen": _seen(policy),
         "first_needed": "max(SINKS, first_seen(offset))" if sinks else "first_seen(offset)",
@@ -66,14 +67,14 @@ def policy_values(plan: PolicyPlan, package: PackagePlan) -> dict[str, Any]:
         "oldest_shown": "max(SINKS, row.last + 1 - RING)"
         if sinks
         else "max(0, row.last + 1 - RING)",
-        "mask_numbers": ", ".join(_limits(policy, ring)) or '"full"',
+        "mask_numbers": ", ".join(limits(policy)) or '"full"',
         "stateless_key": _stateless_key(policy),
         "per_row": _per_row(policy),
         "kernels": _kernels(plan),
         "stored_text": _stored_text(policy),
         "share_decode": isinstance(policy.storage, Ring)
         and (chunk is not None or policy.storage.slack_slots > 0),
-        "imports": _imports(policy),
+        "imports": imports(policy),
         "doc": policy_doc(plan, package, names(policy.name)["cache"]),
     }
 
@@ -98,6 +99,17 @@ def model_values(plan: ModelPlan, package: PackagePlan) -> dict[str, Any]:
             key=lambda item: item["module"],
         ),
         "doc": model_doc(plan, package, f"{stem}Caches"),
+    }
+
+
+def backend_words() -> dict[str, str]:
+    """All backends there are, as emitted code and its messages name them."""
+    quoted = [f"'{name}'" for name in BACKENDS]
+    turns = (f'"{device}": {_tuple(names)}' for device, names in preferred().items())
+    return {
+        "known": _tuple(BACKENDS),
+        "named": f"{', '.join(quoted[:-1])} or {quoted[-1]}",
+        "preferred": f"{{{', '.join(turns)}}}",
     }
 
 
@@ -133,17 +145,6 @@ def _seen(policy: CachePolicy) -> str:
     return " & ".join(terms) if len(terms) > 1 else "q >= k"
 
 
-def _limits(policy: CachePolicy, ring: bool) -> list[str]:
-    """The constants that a mask depends on."""
-    retention = policy.retention
-    return [
-        *(["WINDOW"] if retention.window_tokens is not None else []),
-        *(["SINKS"] if model.effective_sinks(policy.retention) else []),
-        *(["CHUNK"] if retention.chunk_tokens is not None else []),
-        *(["RING"] if ring else []),
-    ]
-
-
 def _stateless_key(policy: CachePolicy) -> str:
     window, chunk = (
         policy.retention.window_tokens is not None,
@@ -165,8 +166,12 @@ def _per_row(policy: CachePolicy) -> str:
         fields.append("_oldest")
     if policy.trim.bypass_tokens:
         fields.append("_verified")
-    listed = ", ".join(f'"{field}"' for field in fields)
-    return f"({listed},)" if len(fields) == 1 else f"({listed})"
+    return _tuple(fields)
+
+
+def _tuple(words: Collection[str]) -> str:
+    listed = ", ".join(f'"{word}"' for word in words)
+    return f"({listed},)" if len(words) == 1 else f"({listed})"
 
 
 def _kernels(plan: PolicyPlan) -> list[dict[str, str]]:
@@ -191,102 +196,7 @@ def _stored_text(policy: CachePolicy) -> str:
             return "stateless"
 
 
-# -- names, constants and words
-
-
-def _constants(policy: CachePolicy, package: PackagePlan) -> list[dict[str, str]]:
-    retention, scores, storage = policy.retention, policy.scores, policy.storage
-    origin = {
-        item.clause: f"{package.program.stem}.kv:{item.line} {item.text}" for item in policy.origins
-    }
-    found: list[tuple[str, object, str]] = []
-    if retention.window_tokens is not None:
-        found.append(("WINDOW", retention.window_tokens, origin["window"]))
-    if model.effective_sinks(policy.retention):
-        found.append(("SINKS", retention.sink_tokens, origin["sinks"]))
-    if retention.chunk_tokens is not None:
-        found.append(("CHUNK", retention.chunk_tokens, origin["chunk"]))
-    if isinstance(storage, Ring):
-        found += _ring_constants(policy, origin)
-    if isinstance(storage, Fixed) and storage.slots is not None:
-        found.append(("SLOTS", storage.slots, origin["storage"]))
-    if policy.trim.bypass_tokens:
-        found.append(("BYPASS", policy.trim.bypass_tokens, origin["trim"]))
-    scale = f"{policy.heads.key_dim}**-0.5" if scores.scale is None else repr(scores.scale)
-    found.append(("SCALE", scale, origin.get("scale", "the default: 1 / sqrt(key dim)")))
-    if scores.softcap is not None:
-        found.append(("SOFTCAP", repr(scores.softcap), origin["softcap"]))
-    return [{"name": name, "value": str(value), "why": why} for name, value, why in found]
-
-
-def _ring_constants(policy: CachePolicy, origin: dict[str, str]) -> list[tuple[str, object, str]]:
-    assert isinstance(policy.storage, Ring)
-    slack, retention = policy.storage.slack_slots, policy.retention
-    both = retention.window_tokens is not None and retention.chunk_tokens is not None
-    reach = (
-        "min(WINDOW, CHUNK)"
-        if both
-        else "WINDOW"
-        if retention.window_tokens is not None
-        else "CHUNK"
-    )
-    found: list[tuple[str, object, str]] = []
-    if slack:
-        why = origin.get("storage", origin.get("trim", ""))
-        found.append(("SLACK", slack, why))
-    found.append(
-        ("RING", f"{reach} + SLACK" if slack else reach, "slots that are overwritten in turn")
-    )
-    found.append(
-        (
-            "SLOTS",
-            "SINKS + RING" if model.effective_sinks(policy.retention) else "RING",
-            "slots a row",
-        )
-    )
-    return found
-
-
-def _imports(policy: CachePolicy) -> dict[str, Any]:
-    """What the other modules of a policy take from its policy module."""
-    ring, sinks = isinstance(policy.storage, Ring), bool(model.effective_sinks(policy.retention))
-    first = ["first_seen"] if _first_seen(policy) else []
-    limits = _limits(policy, ring)
-    in_cache = [
-        *(["BYPASS"] if policy.trim.bypass_tokens else []),
-        *(["RING"] if ring else []),
-        "SCALE",
-        *(["SINKS"] if ring and sinks else []),
-        *(["SLACK"] if _in_place(policy) != "1" else []),
-        *(
-            ["SLOTS"]
-            if ring or (isinstance(policy.storage, Fixed) and policy.storage.slots)
-            else []
-        ),
-        *(first if ring and (policy.trim.guarded or not sinks) else []),
-        "runs",
-    ]
-    in_torch = [
-        *limits,
-        *(["SLOTS"] if ring else []),
-        *(["SOFTCAP"] if policy.scores.softcap is not None else []),
-        *first,
-        "seen",
-    ]
-    stateless = not isinstance(policy.storage, (Ring, Fixed, Contiguous))
-    return {
-        "policy": _sorted(in_cache),
-        "torch": _listed(in_torch if stateless else [*in_torch, "runs"]),
-    }
-
-
-def _sorted(names: list[str]) -> list[str]:
-    """Constants first, as ruff sorts them."""
-    return sorted(names, key=lambda name: (not name.isupper(), name))
-
-
-def _listed(names: list[str]) -> str:
-    return ", ".join(_sorted(names))
+# -- words
 
 
 def _padding(policy: CachePolicy) -> str:

@@ -1,7 +1,7 @@
 """The backends: what each adds to a package. A backend is a module of its name with `files(package)`, and
 `decisions(policy)` where it has some of its own.
 
-`torch` is in every package: its kernels run everywhere, and `auto` falls back on them.
+EVERYWHERE is in every package: its kernels run on all devices, and `auto` falls back on them.
 """
 
 from __future__ import annotations
@@ -13,12 +13,22 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kvgen.plan import Decision, PackagePlan, PolicyPlan
 
-# The one registry: each backend, in the order of files and reports, and what it is.
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """`does`: what it is, for people. `devices`: torch's device types on which `auto` takes it, where it runs."""
+
+    does: str
+    devices: tuple[str, ...] = ()
+
+
+# The one registry, in the order of files and reports.
 BACKENDS = {
-    "torch": "PyTorch's own operations: runs wherever torch does, and is always emitted",
-    "cpu": "C++17, compiled at first use: needs g++ or clang",
-    "triton": "Triton kernels for NVIDIA and AMD GPUs: needs triton",
+    "torch": Backend("PyTorch's own operations: runs wherever torch does, and is always emitted"),
+    "cpu": Backend("C++17, compiled at first use: needs g++ or clang", ("cpu",)),
+    "triton": Backend("Triton kernels for NVIDIA and AMD GPUs: needs triton", ("cuda",)),
 }
+EVERYWHERE = "torch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +39,15 @@ class File:
     template: str
     values: dict[str, Any]
     comment: str = "#"
+
+
+def preferred() -> dict[str, tuple[str, ...]]:
+    """By device type, what `auto` tries in turn."""
+    devices = dict.fromkeys(device for one in reversed(BACKENDS.values()) for device in one.devices)
+    return {
+        device: (*(name for name in BACKENDS if device in BACKENDS[name].devices), EVERYWHERE)
+        for device in devices
+    }
 
 
 def files(backend: str, package: PackagePlan) -> tuple[File, ...]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 
+from kvgen.backends import BACKENDS
 from kvgen.draw import code, svg
 from kvgen.draw.picture import Picture
 from kvgen.draw.style import sheet
@@ -102,5 +103,4 @@ def _files(files: Mapping[str, str]) -> Iterator[str]:
 
 
 def _kernels_last(path: str) -> tuple[bool, str]:
-    kernels = ("_torch.py", "_cpu.py", "_cpu.cpp", "_triton.py")
-    return path.endswith(kernels), path
+    return any(f"_{backend}." in path for backend in BACKENDS), path

@@ -170,7 +170,7 @@ def _linear(policy: CachePolicy) -> Iterator[Fact]:
     else:
         yield Fact(
             f"{token:,} bytes a token",
-            f"and for at most {model.GROWTH_SLOTS - 1} slots that are free",
+            f"and for at most {model.SPARE_SLOTS} slots that are free",
             True,
         )
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kvgen import model
+from kvgen.backends import BACKENDS
 from kvgen.ir import CachePolicy, DType, Fixed, Heads, Ring, Stateless
 from kvgen.loading import load_text
 from kvgen.miniature import Scaled, scaled
@@ -43,10 +44,11 @@ class Subject:
 
     @property
     def device(self) -> str:
-        """Where its tensors are: `triton` runs on a GPU, and on a CPU only where it is interpreted."""
+        """Where its tensors are: kernels for a GPU run on one, and on a CPU only where they are interpreted."""
         import torch
 
-        return "cuda" if self.backend == "triton" and torch.cuda.is_available() else "cpu"
+        on_gpu = "cuda" in BACKENDS[self.backend].devices
+        return "cuda" if on_gpu and torch.cuda.is_available() else "cpu"
 
     def session(self, rows: int, seed: int = 0) -> Any:
         """It and its judge, to be driven together."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kvgen import cli, doctor, kernels, listing
+from kvgen import cli, doctor, kernels, listing, options
 from kvgen.backends import BACKENDS
 from kvgen.clauses import ALL
 from kvgen.diagnostics import CODES
@@ -38,7 +38,7 @@ def test_the_tables(kvgen):
     names = [line.split()[0] for line in kvgen("list", "backends").stdout.splitlines()]
     assert names == list(BACKENDS)
     assert kvgen("list", "kernels").stdout.startswith("torch ")
-    assert listing.topics() == cli.TOPICS
+    assert listing.topics() == options.TOPICS
     assert kvgen("list", "policies").exit_code == 2
 
 
