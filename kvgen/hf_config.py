@@ -87,7 +87,7 @@ def _text_fields(config: Mapping[str, object]) -> tuple[Family, Fields]:
             '"model_type": "llama".'
         )
     family = FAMILIES.get(model_type)
-    names = family.names if family else {}
+    names = family.names if family else dict[str, str]()
     text = {names.get(key, key): value for key, value in text.items()}
     values = {**(family.defaults if family else {}), **text}
     fields = Fields(model_type, values)

@@ -1,5 +1,5 @@
 # Written by kvgen from gemma2.kv and yours to keep: kvgen claims no right to it. Edit gemma2.kv.
-# kvgen: gemma2.kv source 787d6e396025 body a560527a77c8 codegen 1
+# kvgen: gemma2.kv source 787d6e396025 body 919f4d7de567 codegen 1
 """What callers hand in: a clear ValueError before anything is changed."""
 
 from __future__ import annotations
@@ -102,13 +102,14 @@ def check_entry(
 
 def check_entries(state: Any, expected: set[str], signature: str) -> None:
     """ValueError unless the state has just these entries and that signature."""
-    if not isinstance(state, dict) or set(state) != expected:
-        got = sorted(map(str, state)) if isinstance(state, dict) else shown(state)
+    found = state.get("signature", signature) if isinstance(state, dict) else state
+    if found != signature:
+        raise ValueError(
+            f"the state is of {shown(found)}, this cache is {signature!r};"
+            " load it into a cache of the policy and dtype that saved it"
+        )
+    if set(state) != expected:
+        got = sorted(map(str, state))
         raise ValueError(
             f"a state has the entries {sorted(expected)}, got {got}; give what state_dict() returned"
-        )
-    if state["signature"] != signature:
-        raise ValueError(
-            f"the state is of {state['signature']!r}, this cache is {signature!r};"
-            " load it into a cache of the policy and dtype that saved it"
         )

@@ -1,5 +1,5 @@
 # Written by kvgen from gemma3.kv and yours to keep: kvgen claims no right to it. Edit gemma3.kv.
-# kvgen: gemma3.kv source 9c5354bdbcbb body 5b636c8f330a codegen 1
+# kvgen: gemma3.kv source 9c5354bdbcbb body aacb019fc648 codegen 1
 """What a transformers cache holds: its package's caches, and how many columns each layer has seen."""
 
 from __future__ import annotations
@@ -100,6 +100,11 @@ class State:
             raise RuntimeError(
                 "rows of this cache end in padding, so its last columns are not every row's last "
                 "tokens: take tokens back row by row with `caches.trim`"
+            )
+        if columns > self.columns[layer]:
+            raise RuntimeError(
+                f"{columns} columns cannot be taken back: this {self.name} holds "
+                f"{self.columns[layer]}"
             )
         raise RuntimeError(
             f"{columns} columns cannot be taken back from layer {layer}, "

@@ -1,5 +1,5 @@
 # Written by kvgen from smollm2.kv and yours to keep: kvgen claims no right to it. Edit smollm2.kv.
-# kvgen: smollm2.kv source 4545e14289df body cb43d2256a78 codegen 1
+# kvgen: smollm2.kv source 4545e14289df body cb9197fbebdc codegen 1
 """A model's cache as transformers takes it."""
 
 from __future__ import annotations
@@ -51,6 +51,11 @@ class ModelCache(Cache):
     def caches(self) -> Any:
         """The package's own caches, None before the first keys."""
         return self.binding.caches
+
+    @property
+    def device(self) -> Any:
+        """Where keys and values are, None before the first."""
+        return None if self.caches is None else self.caches.layers[0].device
 
     @property
     def nbytes(self) -> int:
@@ -105,7 +110,9 @@ class ModelCache(Cache):
         return all(self.binding.can_crop(i, n) for i in self.binding.owners)
 
     def trim(self, n: int) -> None:
-        """Drop the last n columns: `crop(-n)`."""
+        """Drop the last n columns, as `crop(-n)` does."""
+        if n < 0:
+            raise ValueError(f"n must be 0 or more, got {n}")
         self.crop(-n)
 
     def state_dict(self) -> dict[str, Any]:
@@ -118,8 +125,11 @@ class ModelCache(Cache):
         padded = int(self.binding.right_padded)
         return {**self.caches.state_dict(), "columns": columns, "right_padded": padded}
 
-    def load_state_dict(self, state: dict[str, Any], device: Any = "cpu") -> None:
-        """Become what was saved; ValueError, and nothing changes, for a state of another model."""
+    def load_state_dict(self, state: dict[str, Any], device: Any = None) -> None:
+        """Become what was saved; ValueError, and nothing changes, for a state of another model.
+
+        `device`: where to, by default where this cache is already, else the CPU.
+        """
         parts = dict(state)
         columns, padded = parts.pop("columns", None), parts.pop("right_padded", None)
         first = self.binding.owners[0]
@@ -128,6 +138,7 @@ class ModelCache(Cache):
             raise ValueError(
                 f"the state is not of a {type(self).__name__}: use its own state_dict()"
             )
+        device = device or self.device or "cpu"
         caches = self.CACHES(
             len(offsets), device=device, dtype=keys.dtype, backend=self.binding.backend
         )

@@ -1,5 +1,5 @@
 # Written by kvgen from smollm2.kv and yours to keep: kvgen claims no right to it. Edit smollm2.kv.
-# kvgen: smollm2.kv source 4545e14289df body 5b636c8f330a codegen 1
+# kvgen: smollm2.kv source 4545e14289df body aacb019fc648 codegen 1
 """What a transformers cache holds: its package's caches, and how many columns each layer has seen."""
 
 from __future__ import annotations
@@ -100,6 +100,11 @@ class State:
             raise RuntimeError(
                 "rows of this cache end in padding, so its last columns are not every row's last "
                 "tokens: take tokens back row by row with `caches.trim`"
+            )
+        if columns > self.columns[layer]:
+            raise RuntimeError(
+                f"{columns} columns cannot be taken back: this {self.name} holds "
+                f"{self.columns[layer]}"
             )
         raise RuntimeError(
             f"{columns} columns cannot be taken back from layer {layer}, "

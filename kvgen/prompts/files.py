@@ -25,7 +25,7 @@ class Saved(Protocol):
 
     def state_dict(self) -> dict[str, Any]: ...
 
-    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+    def load_state_dict(self, state: dict[str, Any], *device: Any) -> None: ...
 
 
 class PromptFileError(ValueError):
@@ -47,13 +47,17 @@ def save(
         "values": values,
         "metadata": dict(metadata or {}),
     }
-    about["digest"] = _digest(about, tensors)
+    try:
+        about["digest"] = _digest(about, tensors)
+    except TypeError as error:
+        raise ValueError(f"metadata must be what JSON can say: {error}") from error
     _replace(Path(path), to_bytes(tensors, {"kvgen": json.dumps(about)}))
 
 
-def load(cache: Saved, path: str | os.PathLike[str]) -> dict[str, Any]:
+def load(cache: Saved, path: str | os.PathLike[str], device: Any = None) -> dict[str, Any]:
     """Make `cache` what was saved, and return the caller's metadata.
 
+    `device`: where an HFCache that has seen no keys shall be, by default on the CPU; other caches are somewhere.
     PromptFileError, and the cache is as it was, for a file that is damaged, foreign, or of a newer kvgen.
     """
     path = Path(path)
@@ -62,7 +66,9 @@ def load(cache: Saved, path: str | os.PathLike[str]) -> dict[str, Any]:
     if _digest(about, tensors) != digest:
         raise PromptFileError(f"{path}: it is not as it was written; compute the prompt again")
     try:
-        cache.load_state_dict({**about["values"], **tensors})
+        cache.load_state_dict(
+            {**about["values"], **tensors}, *(() if device is None else (device,))
+        )
     except ValueError as error:
         raise PromptFileError(f"{path} is of another cache: {error}") from error
     return about["metadata"]
@@ -76,6 +82,8 @@ def read_metadata(path: str | os.PathLike[str]) -> dict[str, Any]:
 def _read(path: Path, tensors: bool) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
     from safetensors import SafetensorError, safe_open
 
+    if path.is_dir():
+        raise PromptFileError(f"{path} is a folder: give the file that was saved")
     try:
         opened: Any = safe_open(path, framework="pt")
         with opened as file:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
+import warnings
 from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -22,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kvgen.prompts.files import load, save
+from kvgen.prompts.files import PromptFileError, load, save
 
 
 @dataclass(slots=True)
@@ -33,6 +34,7 @@ class _Entry:
     cache: Any
     file: Path | None
     bytes: int
+    device: Any  # for an HFCache, which is made without one
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,7 @@ class Found:
         """A cache of these tokens, the caller's own.
 
         It shares the store's memory until it is first written: then it is copied, and the store's stays as it is. One
-        that is in a file is read here.
+        that is in a file is read here: OSError or PromptFileError, and the store forgets it, where that cannot be.
         """
         return self._store.take(self._entry, self.tokens)
 
@@ -64,11 +66,20 @@ class PromptStore:
         memory_bytes: int,
         folder: str | os.PathLike[str] | None = None,
     ) -> None:
-        if memory_bytes < 0:
-            raise ValueError(f"memory_bytes must be 0 or more, got {memory_bytes}")
+        if not hasattr(memory_bytes, "__index__") or memory_bytes < 0:
+            raise ValueError(
+                f"memory_bytes must be a whole number, 0 or more, got {memory_bytes!r}"
+            )
+        if not callable(make):
+            raise ValueError(
+                f"make must give a new empty cache when it is called, got a {type(make).__name__}: "
+                "write lambda: ..."
+            )
         self.memory_bytes = memory_bytes
         self.saved_tokens = 0  # that callers did not have to run
         self._make, self._folder = make, None if folder is None else Path(folder)
+        if self._folder is not None:
+            self._folder.mkdir(parents=True, exist_ok=True)
         self._entries: OrderedDict[bytes, _Entry] = OrderedDict()  # the least recently used first
         self._lock = threading.RLock()
 
@@ -79,26 +90,24 @@ class PromptStore:
             raise ValueError(
                 f"the cache holds {list(held)} tokens a row, and {len(tokens)} tokens were given"
             )
-        packed = array("q", tokens)
-        copy = cache.clone()
+        packed, copy = _packed(tokens), cache.clone()
+        entry = _Entry(packed, copy, None, copy.nbytes, getattr(copy, "device", None))
         with self._lock:
-            self._entries[packed.tobytes()] = _Entry(packed, copy, None, copy.nbytes)
+            self._entries[packed.tobytes()] = entry
             self._entries.move_to_end(packed.tobytes())
             self._make_room()
 
     def find(self, tokens: Sequence[int]) -> Found | None:
         """The longest usable beginning of `tokens`, at least one of which is left to run."""
-        packed = array("q", tokens)
+        packed = _packed(tokens)
         with self._lock:
-            best: tuple[int, bytes] | None = None
-            for key, entry in self._entries.items():
-                usable = self._usable(entry, packed, 0 if best is None else best[0])
-                if best is None or usable > best[0]:
-                    best = usable, key
-            if best is None or best[0] == 0:
+            usable, key = self._longest(packed)
+            if usable == 0:
                 return None
-            self._entries.move_to_end(best[1])
-            return Found(best[0], self, self._entries[best[1]])
+            entry = self._entries[key]
+            self._entries.move_to_end(key)
+            self._make_room()
+            return Found(usable, self, entry)
 
     @property
     def nbytes(self) -> int:
@@ -109,14 +118,30 @@ class PromptStore:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def _usable(self, entry: _Entry, tokens: array[int], at_least: int) -> int:
-        """How many of the tokens an entry can serve; 0 if no more than `at_least`."""
-        most = min(_common(entry.tokens, tokens), len(tokens) - 1)
-        if most <= at_least:
-            return 0
+    def _longest(self, tokens: array[int]) -> tuple[int, bytes]:
+        """How many of the tokens an entry can serve, 0 if none can, and its key."""
+        common = {key: _common(entry.tokens, tokens) for key, entry in self._entries.items()}
+        best = 0, b""
+        for key in sorted(common, key=common.__getitem__, reverse=True):
+            if (most := min(common[key], len(tokens) - 1)) <= best[0]:
+                break
+            best = max(best, (self._usable(key, most, best[0]), key))
+        return best
+
+    def _usable(self, key: bytes, most: int, at_least: int) -> int:
+        """How many tokens, of `most` that they have in common, an entry can serve; 0 if not more than `at_least`.
+
+        One whose file is gone or damaged goes, with a warning.
+        """
+        entry = self._entries[key]
         if most == len(entry.tokens):
             return most
-        cache = self._in_memory(entry)
+        try:
+            cache = self._in_memory(entry)
+        except (OSError, PromptFileError) as error:
+            del self._entries[key]
+            warnings.warn(f"a prompt left the store: {error}", RuntimeWarning, stacklevel=4)
+            return 0
         for usable in range(most, at_least, -1):
             if cache.is_trimmable(len(entry.tokens) - usable):
                 return usable
@@ -125,7 +150,11 @@ class PromptStore:
     def take(self, entry: _Entry, tokens: int) -> Any:
         """What `Found.cache` gives."""
         with self._lock:
-            cache = self._in_memory(entry).clone(lazy=True)
+            try:
+                cache = self._in_memory(entry).clone(lazy=True)
+            except (OSError, PromptFileError):
+                self._entries.pop(entry.tokens.tobytes(), None)
+                raise
             self.saved_tokens += tokens
             self._make_room()
         if len(entry.tokens) > tokens:
@@ -135,7 +164,8 @@ class PromptStore:
     def _in_memory(self, entry: _Entry) -> Any:
         if entry.cache is None and entry.file is not None:
             cache = self._make()
-            load(cache, entry.file)
+            placed = getattr(cache, "device", None) is not None
+            load(cache, entry.file, None if placed else entry.device)
             entry.cache, entry.bytes = cache, cache.nbytes
         return entry.cache
 
@@ -160,6 +190,13 @@ class PromptStore:
             save(entry.cache, path, {"tokens": entry.tokens.tolist()})
             entry.file = path
         entry.cache = None
+
+
+def _packed(tokens: Sequence[int]) -> array[int]:
+    try:
+        return array("q", tokens)
+    except (TypeError, OverflowError) as error:
+        raise ValueError(f"tokens must be whole numbers, one after another: {error}") from error
 
 
 def _common(a: array[int], b: array[int]) -> int:

@@ -296,6 +296,83 @@ def test_tokens_must_be_those_of_the_cache():
         store_of(case).add([1, 2], filled(case, ids(9)[0].tolist()))
 
 
+def test_what_a_store_is_given_wrongly(tmp_path):
+    case, file = tiny("mistral"), tmp_path / "file"
+    file.write_text("")
+    for make, memory, said in [
+        (case.cache(), 1, "make must"),
+        (case.cache, "1GB", "memory_bytes"),
+        (case.cache, 1.5, "memory_bytes"),
+        (case.cache, -1, "memory_bytes"),
+    ]:
+        with pytest.raises(ValueError, match=said):
+            PromptStore(make, memory)
+    with pytest.raises(FileExistsError):
+        PromptStore(case.cache, 0, file)
+    store = store_of(case)
+    for tokens in ([1.5], "ab", [2**70], torch.ones(2, 2)):
+        with pytest.raises(ValueError, match="whole numbers"):
+            store.find(tokens)
+    with pytest.raises(ValueError, match="holds"):
+        store.add(ids(9)[0].tolist(), filled_rows(case, 2))
+    assert len(store) == 0
+
+
+def filled_rows(case, rows):
+    cache = case.cache()
+    forward(case, cache, ids(9, rows=rows))
+    return cache
+
+
+@pytest.mark.parametrize("spoil", [lambda file: file.unlink(), lambda file: file.write_bytes(b"")])
+def test_a_store_goes_on_when_a_file_is_gone(spoil, tmp_path):
+    case = tiny("mistral")
+    tokens = ids(9)[0].tolist()
+    store = store_of(case, 0, tmp_path)
+    for question in ([*tokens, 5], [*tokens[:-1], 5]):
+        store.add(tokens, filled(case, tokens))
+        store.add(tokens[:4], filled(case, tokens[:4]))
+        next(spoil(f) for f in tmp_path.iterdir() if read_metadata(f)["tokens"] == tokens)
+        if question[: len(tokens)] == tokens:
+            found = store.find(question)
+            with pytest.raises((OSError, PromptFileError)):
+                found.cache()
+        else:
+            with pytest.warns(RuntimeWarning, match="left the store"):
+                assert store.find(question).tokens == 4
+        assert store.find(question).cache().offsets == (4,)
+
+
+def test_loaded_where_the_model_is(tmp_path):
+    """An HFCache has no device before its first keys: it is told, or the store remembers."""
+    case, tokens = tiny("mistral"), ids(9)[0].tolist()
+    save(filled(case, tokens), tmp_path / "prompt")
+    cache = case.cache()
+    load(cache, tmp_path / "prompt", "meta")
+    assert cache.device.type == "meta"
+    assert case.cache().device is None
+    where = []
+
+    def make():
+        cache = case.cache()
+        load_state = cache.load_state_dict
+        cache.load_state_dict = lambda state, device: load_state(state, where.append(device))
+        return cache
+
+    store = PromptStore(make, 0, tmp_path / "store")
+    store.add(tokens, filled(case, tokens))
+    assert store.find([*tokens, 5]).cache().offsets == (9,)
+    assert where == [torch.device("cpu")]
+
+
+def test_metadata_is_json(tmp_path):
+    with pytest.raises(ValueError, match="JSON"):
+        save(filled(tiny("mistral"), [3, 4]), tmp_path / "prompt", {"ids": torch.ones(2)})
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(PromptFileError, match="folder"):
+        load(tiny("mistral").cache(), tmp_path)
+
+
 def run_in_threads(calls):
     threads = [threading.Thread(target=call) for call in calls]
     for thread in threads:

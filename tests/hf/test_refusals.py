@@ -290,6 +290,24 @@ def test_masks_that_are_not_of_columns():
         )
 
 
+@pytest.mark.parametrize("given_instead", ["config.json", {"model_type": "mistral"}, "the model"])
+def test_something_else_than_a_config(given_instead):
+    case = tiny("mistral")
+    with pytest.raises(ValueError, match="give model.config"):
+        case.hf.TinyHFCache(case.model if given_instead == "the model" else given_instead)
+
+
+def test_more_columns_than_there_are():
+    case, cache = tiny("mistral"), tiny("mistral").cache()
+    forward(case, cache, ids())
+    with pytest.raises(RuntimeError, match="holds 9"):
+        cache.crop(-10)
+    for wrong in (-2, 1.5):
+        with pytest.raises(ValueError, match="n must be"):
+            cache.trim(wrong)
+    assert cache.offsets == (9,)
+
+
 def test_a_crop_that_a_ring_cannot_undo():
     case, cache = tiny("gemma3"), tiny("gemma3").cache()
     forward(case, cache, ids(columns=40))
