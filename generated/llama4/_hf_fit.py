@@ -60,9 +60,7 @@ def text_config(config: Any) -> Any:
 def check_config(name: str, config: Any, layers: tuple[Facts, ...], donors: dict[int, int]) -> None:
     """ValueError, naming the field, where a model's config disagrees with the policies."""
     if not isinstance(config, PretrainedConfig):
-        raise ValueError(
-            f"{name} takes a model's config, got a {type(config).__name__}: give model.config"
-        )
+        raise ValueError(f"{name} takes a model's config, got a {type(config).__name__}: give model.config")
     config = text_config(config)
     _check(
         name, "num_hidden_layers", config.num_hidden_layers, len(layers), "the model declaration"
