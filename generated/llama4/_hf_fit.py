@@ -1,5 +1,5 @@
 # Written by kvgen from llama4.kv and yours to keep: kvgen claims no right to it. Edit llama4.kv.
-# kvgen: llama4.kv source fd738860da89 body 2b4fae847eaf codegen 1
+# kvgen: llama4.kv source fd738860da89 body bfce233fa5d8 codegen 1
 """Whether a model's config and tensors agree with the policies that a cache was compiled from."""
 
 from __future__ import annotations
@@ -60,7 +60,9 @@ def text_config(config: Any) -> Any:
 def check_config(name: str, config: Any, layers: tuple[Facts, ...], donors: dict[int, int]) -> None:
     """ValueError, naming the field, where a model's config disagrees with the policies."""
     if not isinstance(config, PretrainedConfig):
-        raise ValueError(f"{name} takes a model's config, got a {type(config).__name__}: give model.config")
+        raise ValueError(
+            f"{name} takes a model's config, got a {type(config).__name__}: give model.config"
+        )
     config = text_config(config)
     _check(
         name, "num_hidden_layers", config.num_hidden_layers, len(layers), "the model declaration"
