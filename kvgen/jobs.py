@@ -116,7 +116,7 @@ def trained(policy: CachePolicy, kernels: Any, target: str) -> Iterator[Launch]:
 
 
 def _decode(policy: CachePolicy, own: Any, columns: int, columns_first: bool) -> Launch:
-    kernel, _ = own.decode_kernel(columns, columns_first, False, _scale(policy), _dtype(policy))
+    kernel = own.decode_kernel(columns, columns_first, False, _scale(policy), _dtype(policy))
     name = "decode" if columns == 1 else "verify"
     return Launch(name, kernel, kernel.constants["SPLITS"] > 1)
 

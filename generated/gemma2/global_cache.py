@@ -1,5 +1,5 @@
 # Written by kvgen from gemma2.kv and yours to keep: kvgen claims no right to it. Edit gemma2.kv.
-# kvgen: gemma2.kv source 787d6e396025 body 0530943f7f5f codegen 1
+# kvgen: gemma2.kv source 787d6e396025 body 5e9d9eeddc61 codegen 1
 """GlobalCache: all tokens of each row.
 
     policy Global {                # gemma2.kv:20
@@ -98,7 +98,8 @@ class GlobalCache(StatefulCache):
         """One token a row: k [B, 16, 1, 128], v [B, 16, 1, 128]."""
         if is_dynamo_compiling():
             return self._compiled(k, v, True)
-        self._settled("append_decode")
+        if self._prefill is not None:
+            self._settled("append_decode")
         self._check(k, v, 1)
         columns = Step.after(self._offsets)
         return self._append(k, v, columns)

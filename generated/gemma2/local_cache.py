@@ -1,5 +1,5 @@
 # Written by kvgen from gemma2.kv and yours to keep: kvgen claims no right to it. Edit gemma2.kv.
-# kvgen: gemma2.kv source 787d6e396025 body 5c8eb38cace2 codegen 1
+# kvgen: gemma2.kv source 787d6e396025 body 102bd65adfbc codegen 1
 """LocalCache: the last 4096 tokens of each row, in a ring.
 
     policy Local {                 # gemma2.kv:8
@@ -121,7 +121,8 @@ class LocalCache(StatefulCache):
         """One token a row: k [B, 16, 1, 128], v [B, 16, 1, 128]."""
         if is_dynamo_compiling():
             return self._compiled(k, v, True)
-        self._settled("append_decode")
+        if self._prefill is not None:
+            self._settled("append_decode")
         self._check(k, v, 1)
         if self._waiting is not None:
             self._commit()

@@ -1,5 +1,5 @@
 # Written by kvgen from gemma3.kv and yours to keep: kvgen claims no right to it. Edit gemma3.kv.
-# kvgen: gemma3.kv source 9c5354bdbcbb body 73c4db9e942a codegen 1
+# kvgen: gemma3.kv source 9c5354bdbcbb body e839a7b9af00 codegen 1
 """GlobalCache: all tokens of each row.
 
     policy Global {         # gemma3.kv:17
@@ -95,7 +95,8 @@ class GlobalCache(StatefulCache):
         """One token a row: k [B, 1, 1, 256], v [B, 1, 1, 256]."""
         if is_dynamo_compiling():
             return self._compiled(k, v, True)
-        self._settled("append_decode")
+        if self._prefill is not None:
+            self._settled("append_decode")
         self._check(k, v, 1)
         columns = Step.after(self._offsets)
         return self._append(k, v, columns)

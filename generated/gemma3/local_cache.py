@@ -1,5 +1,5 @@
 # Written by kvgen from gemma3.kv and yours to keep: kvgen claims no right to it. Edit gemma3.kv.
-# kvgen: gemma3.kv source 9c5354bdbcbb body b59a2e0c8936 codegen 1
+# kvgen: gemma3.kv source 9c5354bdbcbb body 68c7d803b7bd codegen 1
 """LocalCache: the last 512 tokens of each row, in a ring.
 
     policy Local {             # gemma3.kv:7
@@ -119,7 +119,8 @@ class LocalCache(StatefulCache):
         """One token a row: k [B, 1, 1, 256], v [B, 1, 1, 256]."""
         if is_dynamo_compiling():
             return self._compiled(k, v, True)
-        self._settled("append_decode")
+        if self._prefill is not None:
+            self._settled("append_decode")
         self._check(k, v, 1)
         if self._waiting is not None:
             self._commit()

@@ -1,9 +1,10 @@
 # Written by kvgen from gemma3n.kv and yours to keep: kvgen claims no right to it. Edit gemma3n.kv.
-# kvgen: gemma3n.kv source 2ba866454d30 body 11c551ef4d2e codegen 1
+# kvgen: gemma3n.kv source 2ba866454d30 body e9543daa1efe codegen 1
 """How the Triton kernels of this package are launched: targets, places on the device, kernels resolved once."""
 
 import copy
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -18,8 +19,8 @@ if not hasattr(triton, "knobs"):
 HOOKS = triton.knobs.runtime
 INTERPRETED = HOOKS.interpret
 AMD = torch.version.hip is not None
+Launch = Callable[[tuple[Any, ...]], None]  # of a kernel's arguments, on some grid and stream
 STEP_COLUMNS = 16  # appends of up to so many columns take one program a row, which moves the row's place itself
-FARTHEST = (1 << 30) - (1 << 16)  # kernels count positions in 32 bits; masks use the numbers beyond
 
 
 class DecodePlan(NamedTuple):
@@ -70,50 +71,36 @@ def target_of(device: torch.device) -> str:
 
 
 class Kernel:
-    """A kernel with its constants: found or compiled at the first launch; later ones hand over pointers, in 1 us instead of 9."""
+    """A kernel with its constants, found or compiled at the first launch."""
 
-    __slots__ = (
-        "_function",
-        "_launch",
-        "_metadata",
-        "_resolved",
-        "_rest",
-        "_run",
-        "beside",
-        "constants",
-        "function",
-        "place",
-        "ready",
-    )
+    __slots__ = ("_compiled", "_rest", "constants", "function", "on", "ready")
 
     def __init__(self, function: Any, **constants: Any) -> None:
         self.function, self.constants = function, constants
         # launchers take the constants too, and step over them
         self._rest = tuple(constants[name] for name in function.arg_names if name in constants)
-        self._run: Any = None
-        self.ready = False  # compiled, so that addresses will do in place of tensors
-        self.beside: tuple[Any, ...] = ()  # those of what it was given at the last launch
-        self.place: Any = None  # and where the planes among them are
+        self._compiled: Any = None
+        self.on: Any = None  # once it is compiled: see `launcher_of`
+        self.ready = False  # whether addresses will do in place of tensors
 
     def __call__(self, grid: tuple[int, int, int], stream: int, *arguments: Any) -> None:
-        self.launch(*grid, stream, arguments)
-
-    def launch(self, x: int, y: int, z: int, stream: int, arguments: tuple[Any, ...]) -> None:
-        """On a grid of x, y, z programs. Spelled out: to unpack a grid takes a tenth of a launch."""
+        """Launch it on tensors and numbers, without the constants."""
         beyond = AMD and any(map(beyond_buffers, arguments))
-        if beyond or (self._run is None and not self._found(arguments)):
-            self._compile((x, y, z), arguments, beyond)
-            return
-        enter, leave = HOOKS.launch_enter_hook, HOOKS.launch_exit_hook
-        if getattr(enter, "calls", enter) or getattr(leave, "calls", leave):  # a profiler listens
-            self._told(x, y, z, stream, arguments + self._rest, enter, leave)
-            return
-        self._launch(x, y, z, stream, arguments + self._rest)
+        if beyond or (self._compiled is None and not self._found(arguments)):
+            self._compile(grid, arguments, beyond)
+        elif listened():
+            self._told(grid, stream, arguments + self._rest)
+        else:
+            self.on(*grid, stream)(arguments)
 
-    def _told(self, x, y, z, stream, arguments, enter, leave) -> None:
-        told = self._resolved.launch_metadata((x, y, z), stream, *arguments)
-        launched = self._function, self._metadata, told, enter, leave
-        self._run(x, y, z, stream, *launched, *arguments)
+    def _told(self, grid: tuple[int, int, int], stream: int, arguments: tuple[Any, ...]) -> None:
+        """Launch it as triton does, so that a profiler hears of it."""
+        compiled = self._compiled
+        told = compiled.launch_metadata(grid, stream, *arguments)
+        hooks = HOOKS.launch_enter_hook, HOOKS.launch_exit_hook
+        compiled.run(
+            *grid, stream, compiled.function, compiled.packed_metadata, told, *hooks, *arguments
+        )
 
     def _found(self, arguments: Any) -> bool:
         """Whether it was compiled ahead of time."""
@@ -129,36 +116,98 @@ class Kernel:
             self._keep(compiled, len(arguments))
 
     def _keep(self, compiled: Any, count: int) -> None:
-        self._resolved, self._metadata = compiled, compiled.packed_metadata
-        self._run, self._function = compiled.run, compiled.function
-        self._launch = launch_of(compiled, count + len(self._rest))
+        self._compiled, self.on = compiled, launcher_of(compiled, count, self._rest)
         self.ready = not AMD  # where it depends on a tensor's size
 
 
-def launch_of(compiled: Any, count: int) -> Callable[..., None]:
-    """A function of grid x, y, z, stream and a tuple of `count` arguments that launches what was compiled.
+class Launches:
+    """Kernels that a step launches one after another, each on its grid. Launched again on a stream, each is a call into C."""
+
+    __slots__ = ("_again", "_pairs", "_stream")
+
+    def __init__(self, *pairs: tuple[Kernel, tuple[int, int, int]]) -> None:
+        self._pairs = pairs
+        self._stream: int | None = None
+        self._again: Any = None
+
+    def on(self, stream: int) -> tuple[Callable[[torch.Tensor], Any], tuple[Launch, ...]]:
+        """How tensors are handed over, as themselves or by address, and what launches each kernel, given its arguments."""
+        if stream == self._stream and not listened():
+            return self._again
+        if listened() or not all(kernel.ready for kernel, _ in self._pairs):
+            return itself, tuple(partial(_launch, *pair, stream) for pair in self._pairs)
+        again = tuple(kernel.on(*grid, stream) for kernel, grid in self._pairs)
+        self._stream, self._again = stream, (torch.Tensor.data_ptr, again)
+        return self._again
+
+
+def _launch(kernel: Kernel, grid: tuple[int, int, int], stream: int, arguments: Any) -> None:
+    kernel(grid, stream, *arguments)
+
+
+def itself(x: torch.Tensor) -> torch.Tensor:
+    return x
+
+
+# Profilers add themselves to these; before triton 3.5 a hook was one function, or None.
+ENTER = getattr(HOOKS.launch_enter_hook, "calls", None)
+LEAVE = getattr(HOOKS.launch_exit_hook, "calls", None)
+
+
+def listened() -> bool:
+    """Whether a profiler hears of launches."""
+    if ENTER is None:
+        return bool(HOOKS.launch_enter_hook or HOOKS.launch_exit_hook)
+    return bool(ENTER or LEAVE)
+
+
+def launcher_of(compiled: Any, count: int, constants: tuple[Any, ...]) -> Callable[..., Launch]:
+    """A function of grid x, y, z and stream that returns what launches a compiled kernel there, given `count` arguments.
 
     Triton's launcher, in Python, asks at each launch about scratch memory, which these kernels do not have, and then calls
     one C function. It is asked once what it would call, by marks in place of numbers; where it calls nothing like that,
     or calls it in another order, it is called itself.
     """
-    run, function, metadata = compiled.run, compiled.function, compiled.packed_metadata
-    marks, arguments = [object() for _ in range(4)], tuple([object() for _ in range(count)])
+    run, told = compiled.run, (compiled.function, compiled.packed_metadata, None, None, None)
+    marks = [object() for _ in range(4)]
+    given = (*(object() for _ in range(count)), *constants)
     calls: list[Any] = []
     sizes = [getattr(run, f"{kind}_scratch_size", 0) for kind in ("global", "profile")]
     if hasattr(run, "launch") and not any(sizes):
         launcher = copy.copy(run)
-        launch, launcher.launch = run.launch, lambda *call: calls.append(call)
-        launcher(*marks, function, metadata, None, None, None, *arguments)
+        launcher.launch = lambda *call: calls.append(call)
+        launcher(*marks, *told, *given)
     if len(calls) == 1 and list(calls[0][:4]) == marks:
-        if calls[0][-1] == arguments:
-            middle = calls[0][4:-1]
-            return lambda x, y, z, stream, given: launch(x, y, z, stream, *middle, given)
-        if calls[0][-count:] == arguments:
-            middle = calls[0][4:-count]
-            return lambda x, y, z, stream, given: launch(x, y, z, stream, *middle, *given)
-    middle = function, metadata, None, None, None
-    return lambda x, y, z, stream, given: run(x, y, z, stream, *middle, *given)
+        call = calls[0][4:]
+        if call[-1] == given:  # handed over as one tuple
+            return _launcher(run.launch, *_without_constants(call[:-1], constants, count))
+        if call[-len(given) :] == given:
+            return _flat_launcher(run.launch, call[: -len(given)], constants)
+    return _flat_launcher(run, told, constants)
+
+
+def _launcher(launch: Any, middle: Any, constants: tuple[Any, ...]) -> Callable[..., Launch]:
+    def on(*grid_and_stream: int) -> Launch:
+        bound = partial(launch, *grid_and_stream, *middle)
+        return (lambda given: bound(given + constants)) if constants else bound
+
+    return on
+
+
+def _flat_launcher(launch: Any, middle: Any, constants: tuple[Any, ...]) -> Callable[..., Launch]:
+    def on(*grid_and_stream: int) -> Launch:
+        bound = partial(launch, *grid_and_stream, *middle)
+        return lambda given: bound(*given, *constants)
+
+    return on
+
+
+def _without_constants(middle: Any, constants: tuple[Any, ...], count: int) -> tuple[Any, Any]:
+    """Launchers step over constants by a list of what each argument is. They come last, so where it is cut short nobody has to."""
+    *first, kinds, numbers = middle
+    if isinstance(kinds, list) and len(kinds) == count + len(constants) and len(numbers) == count:
+        return (*first, kinds[:count], numbers), ()
+    return middle, constants
 
 
 def beyond_buffers(x: Any) -> bool:
@@ -218,68 +267,6 @@ def aligned(x: torch.Tensor) -> torch.Tensor:
 
 def power_of_two(n: int) -> int:
     return 1 << max(n - 1, 0).bit_length()
-
-
-class Places:
-    """Where the rows stand, on the device: int32 [B, 4], start, first and end of the last columns, and a flag.
-
-    Appends move the rows there, so that a replayed graph goes on where it was. The host knows the same as long as it
-    launches the appends itself; after replays it asks.
-    """
-
-    __slots__ = ("columns", "device", "ends", "rows")
-
-    def __init__(self, batch_size: int, device: torch.device) -> None:
-        self.device = device
-        self.rows = torch.zeros(batch_size, 4, dtype=torch.int32, device=device)
-        self.ends: tuple[int, ...] = (0,) * batch_size
-        self.columns: Any = None  # those that `rows` tells of
-
-    def put(self, columns: Any) -> None:
-        """Tell the device of columns that the host knows."""
-        self.rows.copy_(self.of(columns))
-        self.ends, self.columns = columns.ends, columns
-
-    def place(self, ends: tuple[int, ...]) -> None:
-        """Rows stand elsewhere now: after a trim, a row change, a reset or a load."""
-        if ends != self.ends:
-            self.rows.copy_(on_host([[end, end, end, 0] for end in ends]))
-            self.ends = ends
-        self.columns = None
-
-    def find(self, columns: Any) -> torch.Tensor:
-        """Places of columns, those that were stored last or others."""
-        return self.rows if columns is self.columns else self.of(columns).to(self.device)
-
-    def of(self, columns: Any) -> torch.Tensor:
-        if max(columns.ends) > FARTHEST:
-            raise ValueError(
-                f"the triton backend counts {FARTHEST} positions at most, a row is at"
-                f" {max(columns.ends)}; use backend='torch'"
-            )
-        starts, firsts, ends = columns[:3]
-        return on_host([[*row, 0] for row in zip(starts, firsts, ends, strict=True)])
-
-    def moved(self) -> tuple[tuple[int, ...], list[int]]:
-        """How far replays have brought the rows beyond what the host knows, and which had no room left."""
-        table = self.rows.tolist()
-        full = [i for i, row in enumerate(table) if row[3]]
-        if full:
-            self.rows[:, 3] = 0
-        ends = tuple(row[2] for row in table)
-        moved = tuple(end - known for end, known in zip(ends, self.ends, strict=True))
-        self.ends, self.columns = ends, None
-        return moved, full
-
-
-def on_host(table: list[list[int]]) -> torch.Tensor:
-    """Numbers on their way to the device, which a graph would copy anew, and wrongly, at each replay."""
-    if capturing():
-        raise RuntimeError(
-            "the rows' places would be copied inside a graph: run this step once outside before it"
-            " is captured, with rows that are not padded"
-        )
-    return torch.tensor(table, dtype=torch.int32)
 
 
 def capturing() -> bool:

@@ -1,79 +1,63 @@
 # Written by kvgen from gemma3n.kv and yours to keep: kvgen claims no right to it. Edit gemma3n.kv.
-# kvgen: gemma3n.kv source 2ba866454d30 body 428a6198fb09 codegen 1
-"""What the Triton kernels of all stored policies have in common: which kernel, which grid, which workspace."""
+# kvgen: gemma3n.kv source 2ba866454d30 body 4845ad61b919 codegen 1
+"""What the Triton kernels of all stored policies have in common: appends and reads as launches."""
 
 from typing import Any, NamedTuple
 
 import torch
 
 from ._columns import Columns
-from ._launch import (
-    INTERPRETED,
-    STEP_COLUMNS,
-    DecodePlan,
-    Device,
-    Kernel,
-    Places,
-    Target,
-    TilePlan,
-    aligned,
-    capturing,
-    layout,
-    power_of_two,
-)
+from ._launch import INTERPRETED, STEP_COLUMNS, Device, Launches, aligned, capturing, itself, layout
+from ._made import MadeKernels
+from ._places import Places
 from ._storage import Storage
 
 
 class DecodeStep(NamedTuple):
-    """A decode or verify step, prepared: without `merge` one split does it all."""
+    """What decode or verify steps of one kind launch: the kernel, and `merge` after it where the keys are split.
 
-    kernel: Kernel
-    grid: tuple[int, int, int]
-    log: torch.Tensor  # room for a log-sum-exp that nobody asked for
-    merge: Kernel | None = None
-    merge_grid: tuple[int, int, int] = (1, 1, 1)
-    parts: tuple[torch.Tensor, ...] = ()
+    Workspace is kept, so that a step allocates nothing but its answer.
+    """
+
+    launches: Launches
+    room: "Room"
+    addresses: "Room"  # of the same
 
 
-class StoredKernels:
+class Room(NamedTuple):
+    """Workspace of a step: for a log-sum-exp that nobody asked for, and for what splits hand to `merge`, their means of the
+    values and the logs of their denominators.
+    """
+
+    log: Any
+    parts: tuple[Any, ...]
+
+
+class Found(NamedTuple):
+    """What kernels take of a cache: keys, values and the rows' places, and how many slots, where that varies."""
+
+    planes: tuple[Any, Any, Any]
+    slots: tuple[int, ...]
+
+
+class StoredKernels(MadeKernels):
     """Stores and attends the planes of one cache. A policy's class adds the kernels and what they are made for."""
 
     name: str
-    query_heads: int
-    kv_heads: int
-    key_dim: int
-    value_dim: int
-    ring: bool  # columns wrap, and more of them than fit wait beside the ring
-    plans: dict[tuple[str, int], tuple[DecodePlan, TilePlan]]  # by target and bytes an element
     grows: bool  # storage has no fixed address
     runs: Any  # of the policy: where positions are stored
-    append_step: Any
-    append_columns: Any
-    decode: Any
-    merge: Any
-    window: Any
 
     def __init__(self, batch_size: int, dtype: torch.dtype, device: torch.device) -> None:
-        self.dtype, self.device = dtype, device
-        self._device = Device(device)
+        self.device, self._device = device, Device(device)
+        self._for(self._device, dtype)
         self._places = Places(batch_size, device)
-        self._kernels: dict[Any, Kernel] = {}
+        self._appends: dict[Any, Launches] = {}
         self._steps: dict[Any, DecodeStep] = {}
-
-    @classmethod
-    def ahead(cls, target: str, dtype: torch.dtype) -> "StoredKernels":
-        """Kernels for a target without a device: its `..._kernel` methods say what to compile."""
-        kernels = object.__new__(cls)
-        kernels._device, kernels.dtype, kernels._kernels = Target(target), dtype, {}
-        return kernels
 
     # -- where rows stand
 
     def place(self, offsets: tuple[int, ...]) -> None:
         """Rows stand elsewhere now, after a trim, a row change, a reset or a load: tell the device before it goes on."""
-        if len(offsets) != len(self._places.ends):
-            self._places = Places(len(offsets), self._places.device)
-            self._kernels, self._steps = {}, {}  # which know where the others were
         self._places.place(offsets)
 
     def moved(self) -> tuple[tuple[int, ...], list[int]]:
@@ -100,72 +84,46 @@ class StoredKernels:
             storage.separate()
         if storage.held() and not capturing():  # a replay invalidates the reads before it
             storage.keep(columns, self.runs)
+        if columns.width > STEP_COLUMNS or columns.padded:
+            self._write_columns(storage, k, v, columns, stream)
+            return
         (k, keys_first), (v, values_first) = layout(k), layout(v)
         places = self._places
-        if columns.width > STEP_COLUMNS or columns.padded:
-            keys, values, slots = storage.keys, storage.values, self._slots(storage)
-            places.put(columns)
-            kernel = self.columns_kernel(keys_first, values_first)
-            lines = kernel.constants["LINES"]
-            grid = (-(-self.kv_heads * columns.width // lines), len(columns.ends), 1)
-            kernel(grid, stream, k, v, keys, values, places.rows, *slots, columns.width)
-            return
         if columns.firsts != places.ends:
             places.place(columns.firsts)
-        kernel = self.step_kernel(columns.width, keys_first, values_first)
-        beside = self._beside(kernel, storage)
-        kernel.launch(len(columns.ends), 1, 1, stream, (k, v, *beside))
+        key = columns.width, keys_first, values_first
+        at, (append,) = (self._appends.get(key) or self._append(key)).on(stream)
+        planes, slots = self._find(storage, at)
+        append((at(k), at(v), *planes, *slots))
         places.ends, places.columns = columns.ends, columns
 
-    def _beside(self, kernel: Kernel, storage: Any, *parts: torch.Tensor) -> tuple[Any, ...]:
-        """What a kernel takes beside an append or a query: planes, the rows' places, workspace, slots where they vary.
+    def _append(self, key: Any) -> Launches:
+        rows = len(self._places.ends)
+        launches = self._appends[key] = Launches((self.step_kernel(*key), (rows, 1, 1)))
+        return launches
 
-        Once it is compiled addresses will do, which are the same at each step.
-        """
-        place = storage.place
-        if place is not None and kernel.place is place:
-            return kernel.beside
-        tensors = storage.keys, storage.values, self._places.rows, *parts
-        if not kernel.ready:
-            return *tensors, *self._slots(storage)
-        addresses = tuple([x.data_ptr() for x in tensors])
-        if place is None:
-            place = storage.place = addresses[:2]
-        kernel.place, kernel.beside = place, (*addresses, *self._slots(storage))
-        return kernel.beside
+    def _write_columns(self, storage, k, v, columns, stream) -> None:
+        """Any number of columns, and padding among them: at places that the host knows."""
+        (k, keys_first), (v, values_first) = layout(k), layout(v)
+        kernel = self.columns_kernel(keys_first, values_first)
+        lines = kernel.constants["LINES"]
+        grid = (-(-self.kv_heads * columns.width // lines), len(columns.ends), 1)
+        planes, slots = self._tensors(storage)
+        self._places.put(columns)
+        kernel(grid, stream, k, v, *planes, *slots, columns.width)
 
-    def _slots(self, storage: Any) -> tuple[int, ...]:
-        return () if self.ring else (storage.keys.shape[2],)
+    def _find(self, storage: Storage, at: Any) -> Found:
+        """What a step takes of a cache. Addresses are the same at each step."""
+        if at is itself:
+            return self._tensors(storage)
+        if storage.place is None:
+            planes, slots = self._tensors(storage)
+            storage.place = Found(tuple(map(at, planes)), slots)
+        return storage.place
 
-    def step_kernel(self, width: int, keys_first: bool, values_first: bool) -> Kernel:
-        key = "step", width, keys_first, values_first
-        if key not in self._kernels:
-            self._kernels[key] = Kernel(
-                self.append_step,
-                COLUMNS=width,
-                KEY_COLUMNS_FIRST=keys_first,
-                VALUE_COLUMNS_FIRST=values_first,
-                LINES=min(power_of_two(self.kv_heads * width), self._lines()),
-                num_warps=4,
-            )
-        return self._kernels[key]
-
-    def columns_kernel(self, keys_first: bool, values_first: bool) -> Kernel:
-        key = "columns", keys_first, values_first
-        if key not in self._kernels:
-            self._kernels[key] = Kernel(
-                self.append_columns,
-                KEY_COLUMNS_FIRST=keys_first,
-                VALUE_COLUMNS_FIRST=values_first,
-                LINES=self._lines(),
-                num_warps=4,
-            )
-        return self._kernels[key]
-
-    def _lines(self) -> int:
-        """Tokens of a head that a program of 4 warps copies at once: 8 KB of each plane."""
-        line = power_of_two(max(self.key_dim, self.value_dim)) * self.dtype.itemsize
-        return max(1, 8192 // line)
+    def _tensors(self, storage: Any) -> Found:
+        slots = () if self.ring else (storage.keys.shape[2],)
+        return Found((storage.keys, storage.values, self._places.rows), slots)
 
     # -- reads
 
@@ -206,113 +164,49 @@ class StoredKernels:
         return out, lse
 
     def _decode(self, read, stream, q, columns_first, scale, logits, out, lse) -> None:
-        columns, storage, places = read.columns, read.planes(), self._places
-        key = len(columns.ends), columns.width, columns_first, columns.padded, scale, q.dtype
+        """Attend columns that are in storage, a few of them."""
+        columns = read.columns
+        key = columns.width, columns_first, columns.padded, scale, q.dtype
         step = self._steps.get(key) or self._prepare(key)
-        lse = step.log if lse is None else lse
-        beside = self._beside(step.kernel, storage, *step.parts)
-        if columns is not places.columns:
-            beside = *beside[:2], places.of(columns).to(places.device), *beside[3:]
-        x, y, z = step.grid
-        if step.merge is None:
-            arguments = q, *beside[:3], *logits, out, lse, *beside[3:]
-            step.kernel.launch(x, y, z, stream, arguments)
+        at, launches = step.launches.on(stream)
+        planes, slots = self._find(read.planes(), at)
+        if columns is not self._places.columns:
+            planes = *planes[:2], self._places.find(columns)
+        log, parts = step.room if at is itself else step.addresses
+        answer = at(out), log if lse is None else at(lse)
+        if not parts:
+            launches[0]((at(q), *planes, *logits, *answer, *slots))
             return
-        arguments = (q, *beside[:3], *logits, *beside[3:]) if logits else (q, *beside)
-        step.kernel.launch(x, y, z, stream, arguments)
-        sums, logs = beside[3:5] if step.merge.ready else step.parts
-        x, y, z = step.merge_grid
-        step.merge.launch(x, y, z, stream, (sums, logs, *logits, out, lse))
+        decode, merge = launches
+        decode((at(q), *planes, *logits, *parts, *slots))
+        merge((*parts, *logits, *answer))
 
-    def _prepare(self, key: Any) -> "DecodeStep":
-        """What steps of one kind launch. Their workspace is kept: a step allocates nothing but its answer."""
-        rows, width, *_, dtype = key
-        kernel, blocks = self.decode_kernel(*key[1:])
-        splits = kernel.constants["SPLITS"]
-        log = self._floats(rows * self.query_heads * width)
-        step = DecodeStep(kernel, (rows, self.kv_heads * blocks, splits), log)
+    def _prepare(self, key: Any) -> DecodeStep:
+        """What steps of one kind launch, and their workspace."""
+        width, *_, dtype = key
+        kernel, rows = self.decode_kernel(*key), len(self._places.ends)
+        splits, blocks = kernel.constants["SPLITS"], kernel.constants["BLOCKS"]
+        launches = [(kernel, (rows, self.kv_heads * blocks, splits))]
+        lines, parts = rows * self.query_heads * width, ()
         if splits > 1:
-            merge, grid = self.merge_kernel(width, dtype), (rows, self.query_heads, width)
-            lines = rows * self.query_heads * width * splits
-            step = step._replace(merge=merge, merge_grid=grid, parts=self._parts(lines))
-        self._steps[key] = step
+            launches.append((self.merge_kernel(width, dtype), (rows, self.query_heads, width)))
+            parts = self._floats(lines * splits * self.value_dim), self._floats(lines * splits)
+        room = Room(self._floats(lines), parts)
+        addresses = Room(room.log.data_ptr(), tuple([x.data_ptr() for x in parts]))
+        step = self._steps[key] = DecodeStep(Launches(*launches), room, addresses)
         return step
 
-    def _parts(self, lines: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """What splits hand to `merge`: their means of the values, and the logs of their denominators."""
-        return self._floats(lines * self.value_dim), self._floats(lines)
-
     def _floats(self, count: int) -> torch.Tensor:
-        return torch.empty(count, dtype=torch.float32, device=self._places.device)
-
-    def decode_kernel(self, width, columns_first, ragged, scale, dtype) -> tuple[Kernel, int]:
-        key = "decode", width, columns_first, ragged, scale, dtype
-        if key not in self._kernels:
-            plan, lines = self._plan(dtype)[0], self.query_heads // self.kv_heads * width
-            rows = min(max(16, power_of_two(lines)), plan.rows)
-            self._kernels[key] = Kernel(
-                self.decode,
-                COLUMNS=width,
-                COLUMNS_FIRST=columns_first,
-                RAGGED=ragged,
-                SCALE=scale,
-                PRECISION=self._device.precision,
-                ROWS=rows,
-                BLOCKS=-(-lines // rows),
-                KEYS=plan.keys,
-                SPLITS=plan.splits,
-                SPLIT=plan.split,
-                num_warps=plan.warps,
-                num_stages=plan.stages,
-                **self._device.registers(rows, dtype.itemsize),
-            )
-        kernel = self._kernels[key]
-        return kernel, kernel.constants["BLOCKS"]
-
-    def merge_kernel(self, width: int, dtype: torch.dtype) -> Kernel:
-        key = "merge", width, dtype
-        if key not in self._kernels:
-            splits = self._plan(dtype)[0].splits
-            block = power_of_two(splits)
-            large = block * power_of_two(self.value_dim) > 8192  # 4 warps would spill
-            self._kernels[key] = Kernel(
-                self.merge,
-                COLUMNS=width,
-                SPLITS=splits,
-                SPLITS_BLOCK=block,
-                num_warps=8 if large else 4,
-            )
-        return self._kernels[key]
-
-    def _plan(self, dtype: torch.dtype) -> tuple[DecodePlan, TilePlan]:
-        """The plans for queries of a dtype, which keys and values are multiplied in."""
-        return self.plans[self._device.target, dtype.itemsize]
+        return torch.empty(count, dtype=torch.float32, device=self.device)
 
     def _window(self, read, stream, q, columns_first, scale, logits, out, lse) -> None:
+        """Attend columns beside the ring, or many in storage."""
         columns = read.columns
-        planes = (read.keys, read.values, *(read.new or ()))
-        slots = self._slots(read)
         held = self.ring and max(columns.firsts) > 0
         kernel = self.window_kernel(columns_first, held, scale, q.dtype)
         grid = (-(-columns.width // kernel.constants["ROWS"]), self.query_heads, len(columns.ends))
+        keys, values, new = read.keys, read.values, read.new or ()
+        slots = () if self.ring else (keys.shape[2],)
         places = self._places.find(columns)
-        kernel(grid, stream, q, *planes, places, *logits, out, lse, *slots, columns.width)
-
-    def window_kernel(self, columns_first, held, scale, dtype) -> Kernel:
-        """`held`: a row has tokens in its ring before the columns."""
-        key = "window", columns_first, held, scale, dtype
-        if key not in self._kernels:
-            plan = self._plan(dtype)[1]
-            self._kernels[key] = Kernel(
-                self.window,
-                COLUMNS_FIRST=columns_first,
-                **({"HELD": held} if self.ring else {}),
-                SCALE=scale,
-                PRECISION=self._device.precision,
-                ROWS=plan.rows,
-                KEYS=plan.keys,
-                STAGES=plan.stages,
-                EDGE_STAGES=plan.edge_stages,
-                num_warps=plan.warps,
-            )
-        return self._kernels[key]
+        planes = keys, values, *new, places
+        kernel(grid, stream, q, *planes, *logits, out, lse, *slots, columns.width)

@@ -1,5 +1,5 @@
 # Written by kvgen from gemma3n.kv and yours to keep: kvgen claims no right to it. Edit gemma3n.kv.
-# kvgen: gemma3n.kv source 2ba866454d30 body 43d23f53a2b9 codegen 1
+# kvgen: gemma3n.kv source 2ba866454d30 body 7675002fee6f codegen 1
 """GlobalCache: all tokens of each row.
 
     policy Global {         # gemma3n.kv:20
@@ -97,7 +97,8 @@ class GlobalCache(StatefulCache):
         """One token a row: k [B, 2, 1, 256], v [B, 2, 1, 256]."""
         if is_dynamo_compiling():
             return self._compiled(k, v, True)
-        self._settled("append_decode")
+        if self._prefill is not None:
+            self._settled("append_decode")
         self._check(k, v, 1)
         columns = Step.after(self._offsets)
         return self._append(k, v, columns)

@@ -1,5 +1,5 @@
 # Written by kvgen from gemma3n.kv and yours to keep: kvgen claims no right to it. Edit gemma3n.kv.
-# kvgen: gemma3n.kv source 2ba866454d30 body 8caf9c624882 codegen 1
+# kvgen: gemma3n.kv source 2ba866454d30 body be93c1778116 codegen 1
 """LocalCache: the last 512 tokens of each row, in a ring.
 
     policy Local {             # gemma3n.kv:9
@@ -120,7 +120,8 @@ class LocalCache(StatefulCache):
         """One token a row: k [B, 2, 1, 256], v [B, 2, 1, 256]."""
         if is_dynamo_compiling():
             return self._compiled(k, v, True)
-        self._settled("append_decode")
+        if self._prefill is not None:
+            self._settled("append_decode")
         self._check(k, v, 1)
         if self._waiting is not None:
             self._commit()

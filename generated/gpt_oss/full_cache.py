@@ -1,5 +1,5 @@
 # Written by kvgen from gpt_oss.kv and yours to keep: kvgen claims no right to it. Edit gpt_oss.kv.
-# kvgen: gpt_oss.kv source 9acd408a8dc0 body 57a0117581e0 codegen 1
+# kvgen: gpt_oss.kv source 9acd408a8dc0 body 8892533df7f6 codegen 1
 """FullCache: all tokens of each row.
 
     policy Full {            # gpt_oss.kv:19
@@ -96,7 +96,8 @@ class FullCache(StatefulCache):
         """One token a row: k [B, 8, 1, 64], v [B, 8, 1, 64]."""
         if is_dynamo_compiling():
             return self._compiled(k, v, True)
-        self._settled("append_decode")
+        if self._prefill is not None:
+            self._settled("append_decode")
         self._check(k, v, 1)
         columns = Step.after(self._offsets)
         return self._append(k, v, columns)

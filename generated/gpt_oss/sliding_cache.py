@@ -1,5 +1,5 @@
 # Written by kvgen from gpt_oss.kv and yours to keep: kvgen claims no right to it. Edit gpt_oss.kv.
-# kvgen: gpt_oss.kv source 9acd408a8dc0 body ae0b472025cb codegen 1
+# kvgen: gpt_oss.kv source 9acd408a8dc0 body a21d43c0d9f9 codegen 1
 """SlidingCache: the last 128 tokens of each row, in a ring.
 
     policy Sliding {           # gpt_oss.kv:8
@@ -119,7 +119,8 @@ class SlidingCache(StatefulCache):
         """One token a row: k [B, 8, 1, 64], v [B, 8, 1, 64]."""
         if is_dynamo_compiling():
             return self._compiled(k, v, True)
-        self._settled("append_decode")
+        if self._prefill is not None:
+            self._settled("append_decode")
         self._check(k, v, 1)
         if self._waiting is not None:
             self._commit()

@@ -1,5 +1,5 @@
 # Written by kvgen from llama.kv and yours to keep: kvgen claims no right to it. Edit llama.kv.
-# kvgen: llama.kv source 8972495ac203 body 54a3f8c28599 codegen 1
+# kvgen: llama.kv source 8972495ac203 body ac6ac40ec258 codegen 1
 """FullCache: all tokens of each row.
 
     policy Full {            # llama.kv:7
@@ -95,7 +95,8 @@ class FullCache(StatefulCache):
         """One token a row: k [B, 8, 1, 128], v [B, 8, 1, 128]."""
         if is_dynamo_compiling():
             return self._compiled(k, v, True)
-        self._settled("append_decode")
+        if self._prefill is not None:
+            self._settled("append_decode")
         self._check(k, v, 1)
         columns = Step.after(self._offsets)
         return self._append(k, v, columns)

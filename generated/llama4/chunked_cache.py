@@ -1,5 +1,5 @@
 # Written by kvgen from llama4.kv and yours to keep: kvgen claims no right to it. Edit llama4.kv.
-# kvgen: llama4.kv source fd738860da89 body ad97472d66a5 codegen 1
+# kvgen: llama4.kv source fd738860da89 body ef463038f7e6 codegen 1
 """ChunkedCache: the last 8192 tokens of each row, in a ring.
 
     policy Chunked {           # llama4.kv:8
@@ -119,7 +119,8 @@ class ChunkedCache(StatefulCache):
         """One token a row: k [B, 8, 1, 128], v [B, 8, 1, 128]."""
         if is_dynamo_compiling():
             return self._compiled(k, v, True)
-        self._settled("append_decode")
+        if self._prefill is not None:
+            self._settled("append_decode")
         self._check(k, v, 1)
         if self._waiting is not None:
             self._commit()

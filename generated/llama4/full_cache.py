@@ -1,5 +1,5 @@
 # Written by kvgen from llama4.kv and yours to keep: kvgen claims no right to it. Edit llama4.kv.
-# kvgen: llama4.kv source fd738860da89 body 72ddf664ef7b codegen 1
+# kvgen: llama4.kv source fd738860da89 body 4916877306d6 codegen 1
 """FullCache: all tokens of each row.
 
     policy Full {            # llama4.kv:18
@@ -95,7 +95,8 @@ class FullCache(StatefulCache):
         """One token a row: k [B, 8, 1, 128], v [B, 8, 1, 128]."""
         if is_dynamo_compiling():
             return self._compiled(k, v, True)
-        self._settled("append_decode")
+        if self._prefill is not None:
+            self._settled("append_decode")
         self._check(k, v, 1)
         columns = Step.after(self._offsets)
         return self._append(k, v, columns)

@@ -1,5 +1,5 @@
 # Written by kvgen from mistral.kv and yours to keep: kvgen claims no right to it. Edit mistral.kv.
-# kvgen: mistral.kv source 0d21d37929f3 body a479bd8337da codegen 1
+# kvgen: mistral.kv source 0d21d37929f3 body 2fd0e0e0a189 codegen 1
 """SlidingCache: the last 4096 tokens of each row, in a ring.
 
     policy Sliding {           # mistral.kv:8
@@ -119,7 +119,8 @@ class SlidingCache(StatefulCache):
         """One token a row: k [B, 8, 1, 128], v [B, 8, 1, 128]."""
         if is_dynamo_compiling():
             return self._compiled(k, v, True)
-        self._settled("append_decode")
+        if self._prefill is not None:
+            self._settled("append_decode")
         self._check(k, v, 1)
         if self._waiting is not None:
             self._commit()

@@ -1,5 +1,5 @@
 # Written by kvgen from smollm2.kv and yours to keep: kvgen claims no right to it. Edit smollm2.kv.
-# kvgen: smollm2.kv source 4545e14289df body 42b28b3478d1 codegen 1
+# kvgen: smollm2.kv source 4545e14289df body e68c0fbd8a20 codegen 1
 """FullCache: all tokens of each row.
 
     policy Full {           # smollm2.kv:7
@@ -95,7 +95,8 @@ class FullCache(StatefulCache):
         """One token a row: k [B, 3, 1, 64], v [B, 3, 1, 64]."""
         if is_dynamo_compiling():
             return self._compiled(k, v, True)
-        self._settled("append_decode")
+        if self._prefill is not None:
+            self._settled("append_decode")
         self._check(k, v, 1)
         columns = Step.after(self._offsets)
         return self._append(k, v, columns)

@@ -1,5 +1,5 @@
 # Written by kvgen from smollm2.kv and yours to keep: kvgen claims no right to it. Edit smollm2.kv.
-# kvgen: smollm2.kv source 4545e14289df body 0c7985ae3763 codegen 1
+# kvgen: smollm2.kv source 4545e14289df body 4ccf66ef7a17 codegen 1
 """WindowedCache: the last 256 tokens and the first 4 of each row, in a ring.
 
     policy Windowed {          # smollm2.kv:20
@@ -122,7 +122,8 @@ class WindowedCache(StatefulCache):
         """One token a row: k [B, 3, 1, 64], v [B, 3, 1, 64]."""
         if is_dynamo_compiling():
             return self._compiled(k, v, True)
-        self._settled("append_decode")
+        if self._prefill is not None:
+            self._settled("append_decode")
         self._check(k, v, 1)
         if self._waiting is not None:
             self._commit()

@@ -1,5 +1,5 @@
 # Written by kvgen from streaming.kv and yours to keep: kvgen claims no right to it. Edit streaming.kv.
-# kvgen: streaming.kv source e0ad27c66182 body dff6d5d97712 codegen 1
+# kvgen: streaming.kv source e0ad27c66182 body 83d19728e1f5 codegen 1
 """StreamingCache: the last 2044 tokens and the first 4 of each row, in a ring.
 
     policy Streaming {        # streaming.kv:8
@@ -119,7 +119,8 @@ class StreamingCache(StatefulCache):
         """One token a row: k [B, 32, 1, 128], v [B, 32, 1, 128]."""
         if is_dynamo_compiling():
             return self._compiled(k, v, True)
-        self._settled("append_decode")
+        if self._prefill is not None:
+            self._settled("append_decode")
         self._check(k, v, 1)
         if self._waiting is not None:
             self._commit()

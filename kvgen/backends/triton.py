@@ -277,11 +277,9 @@ def summary(plan: TritonPlan) -> str:
 
 def files(package: PackagePlan) -> tuple[File, ...]:
     plans = [plan(one.policy, package.program.stem, one.tuned) for one in package.policies]
-    shared = [
-        ("_ahead.py", plans),
-        ("_launch.py", plans),
-        ("_triton.py", [one for one in plans if not one.stateless]),
-    ]
+    stored = [one for one in plans if not one.stateless]
+    shared = [("_ahead.py", plans), ("_launch.py", plans)]
+    shared += [(name, stored) for name in ("_made.py", "_places.py", "_triton.py")]
     shared += [("_trained.py", [one for one in plans if one.stateless])]
     return (
         *(File(name, f"triton/{name}.jinja", {}) for name, users in shared if users),

@@ -196,7 +196,7 @@ def test_what_a_graph_holds_keeps_its_address(clauses):
 def captured(monkeypatch, cache):
     """As if the current stream were being captured: there is none without a GPU."""
     package = type(cache).__module__.rpartition(".")[0]
-    for module in ("_triton", "_launch"):
+    for module in ("_triton", "_places"):
         monkeypatch.setattr(
             importlib.import_module(f"{package}.{module}"), "capturing", lambda: True
         )
