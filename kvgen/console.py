@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NoReturn, TextIO
 import click
 
 from kvgen import __version__
+from kvgen.errors import FileProblem
 
 if TYPE_CHECKING:
     from kvgen.work import Outcome
@@ -44,6 +45,17 @@ def follow(outcomes: Iterable[Outcome], style: str) -> NoReturn:
 
 
 def _print(outcome: Outcome, style: str) -> None:
+    """Raises FileProblem where a stream takes no more."""
+    try:
+        _print_all(outcome, style)
+    except BrokenPipeError:  # whoever reads has read enough; click ends it quietly
+        raise
+    except OSError as error:
+        remedy = "send it where there is room"
+        raise FileProblem.of(error, remedy, place="what is printed") from error
+
+
+def _print_all(outcome: Outcome, style: str) -> None:
     if outcome.diagnostics or style in ("json", "github"):
         _report(outcome, style)
     for line in outcome.lines:

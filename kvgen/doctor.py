@@ -195,7 +195,8 @@ def drift(folder: Path) -> Iterator[Finding]:
         yield Finding(what, State.ABSENT, f"{folder} has no {manifest.NAME}: nothing compiled yet")
         return
     try:
-        recorded = manifest.load((folder / manifest.NAME).read_text(encoding="utf-8"))
+        path = folder / manifest.NAME
+        recorded = manifest.load(path.read_text(encoding="utf-8", errors="replace"), path)
     except FileProblem as problem:
         yield Finding(what, State.WRONG, str(problem))
         return

@@ -7,6 +7,7 @@ class FileProblem(Exception):
     """The message says what, why and what to do."""
 
     @classmethod
-    def of(cls, error: OSError) -> FileProblem:
-        where = f"{error.filename}: " if error.filename else ""
-        return cls(f"{where}{error.strerror or error}")
+    def of(cls, error: OSError, remedy: str, place: object = None) -> FileProblem:
+        """What the system said of a place, by default of the one that it names itself, and what to do."""
+        place = error.filename if place is None else place
+        return cls(f"{place}: {error.strerror or error}; {remedy}")

@@ -34,27 +34,34 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """All of a command. `whole`: a folder was among the PATHs, so these are all the policies there are."""
+    """All of a command. `whole`: a folder was among the PATHs, so these are all the policies there are. `named`: the PATHs."""
 
     files: tuple[Input, ...]
     whole: bool
+    named: tuple[str, ...] = ()
 
     def require_some(self) -> None:
         if not self.files:
-            raise FileProblem(f"there is no {SUFFIX} file here; `kvgen init` writes a first one")
+            where = ", ".join(self.named) or "what was named"
+            raise FileProblem(
+                f"there is no {SUFFIX} file in {where}; `kvgen init -o first{SUFFIX}` writes a first one"
+            )
 
 
 def collect(paths: Iterable[str], stdin_name: str | None) -> Inputs:
     paths = tuple(dict.fromkeys(paths))
     if stdin_name is not None and STDIN not in paths:
         raise FileProblem(f"--name names standard input: add `{STDIN}`, or leave --name out")
+    if "" in paths:
+        raise FileProblem('"" is no path: name a file, or `.` for the folder you are in')
     try:
         files = _distinct(found for path in paths for found in _expand(path, stdin_name or "stdin"))
         whole = any(Path(path).is_dir() for path in paths if path != STDIN)
     except OSError as error:
-        raise FileProblem.of(error) from error
+        remedy = f"name a {SUFFIX} file, a folder of them, or {STDIN} for standard input"
+        raise FileProblem.of(error, remedy) from error
     _refuse_twins(files)
-    return Inputs(files, whole)
+    return Inputs(files, whole, paths)
 
 
 def read(path: Path) -> Input:
@@ -81,6 +88,8 @@ def checked_stem(stem: str, shown: str) -> str:
 def _expand(path: str, stdin_name: str) -> Iterable[Input]:
     if path == STDIN:
         stem = checked_stem(stdin_name.removesuffix(SUFFIX), "--name")
+        if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison]  so it is where it was closed
+            raise FileProblem("standard input is closed: give it a policy, or name a file")
         return (Input(None, f"{stem}{SUFFIX}", stem, sys.stdin.buffer.read()),)
     if not Path(path).is_dir():
         Path(path).stat()  # what is not there is said before its name is judged

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from importlib import resources
 
@@ -37,7 +38,7 @@ def page(what: str) -> str:
 def _unknown(what: str) -> str:
     from kvgen.nearest import Nearest
 
-    near = Nearest(explained(), 2).of(what)
+    near = None if re.fullmatch(r"[kK][vV]\d+", what) else Nearest(explained(), 2).of(what)
     hint = f"; the nearest is {near}" if near else ""
     return f"no page for `{what}`{hint} (`kvgen list codes` and `kvgen list clauses` name all)"
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from kvgen.errors import FileProblem
@@ -47,14 +48,17 @@ def dump(manifest: Manifest) -> str:
     return json.dumps({"packages": packages}, indent=2) + "\n"
 
 
-def load(text: str) -> Manifest:
+def load(text: str, path: Path) -> Manifest:
+    """What is recorded in the file at `path`; FileProblem where that is not what kvgen writes."""
     try:
         packages: dict[str, dict[str, Any]] = json.loads(text)["packages"]
         return {name: _entry(name, value) for name, value in packages.items()}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        where = f"{path}:{error.lineno}" if isinstance(error, json.JSONDecodeError) else path
+        why = f" ({error})" if isinstance(error, ValueError) else ""
         raise FileProblem(
-            f"{NAME} is not as kvgen wrote it ({type(error).__name__}: {error});"
-            " restore it from version control, or delete it and compile again"
+            f"{where}: the manifest is not as kvgen wrote it{why}; restore it from version control, or delete it"
+            " and compile again"
         ) from error
 
 

@@ -142,7 +142,7 @@ def _names(home: Path) -> set[str]:
     except FileNotFoundError:
         return set()
     except OSError as error:
-        raise FileProblem.of(error) from error
+        raise FileProblem.of(error, "choose another folder with -o") from error
 
 
 def _refuse_foreign(home: Path, names: set[str]) -> None:
@@ -171,8 +171,9 @@ def _orphans(
 
 
 def _read_manifest(folder: Path) -> Manifest:
-    text = textfile.read(folder / manifest.NAME)
-    return {} if text is None else manifest.load(text)
+    path = folder / manifest.NAME
+    text = textfile.read(path)
+    return {} if text is None else manifest.load(text, path)
 
 
 def _manifest_change(found: Comparison) -> tuple[Change, ...]:
@@ -235,7 +236,7 @@ def prune(found: Comparison) -> None:
         for package in {orphan.package for orphan in gone}:
             _remove_if_empty(found.folder / package)
     except OSError as error:
-        raise FileProblem.of(error) from error
+        raise FileProblem.of(error, "make it writable, or remove it yourself") from error
     if gone:
         textfile.write(found.folder / manifest.NAME, _manifest_text(found, pruned=True))
 

@@ -54,7 +54,8 @@ def _config(path: Path) -> dict[str, Any]:
     try:
         config = json.loads(path.read_bytes())
     except OSError as error:
-        raise FileProblem.of(error) from error
+        remedy = "give a model's config.json, or the folder that holds it"
+        raise FileProblem.of(error, remedy) from error
     except (ValueError, RecursionError) as error:
         raise FileProblem(f"{path} is not JSON: {error}; give a model's config.json") from error
     if not isinstance(config, dict):

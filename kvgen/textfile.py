@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from pathlib import Path
@@ -18,7 +19,7 @@ def read(path: Path) -> str | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise FileProblem.of(error) from error
+        raise FileProblem.of(error, "make it readable, or choose another folder with -o") from error
 
 
 def write(path: str | os.PathLike[str], text: str) -> None:
@@ -35,9 +36,17 @@ def write(path: str | os.PathLike[str], text: str) -> None:
         if there and os.path.exists(target):
             os.chmod(beside, stat.S_IMODE(os.stat(target).st_mode))
         os.replace(beside, target)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise FileProblem(f"{folder} is no folder; name another place") from error
     except OSError as error:
-        Path(beside).unlink(missing_ok=True)
-        raise FileProblem.of(error) from error
+        _remove(beside)
+        remedy = "make its folder writable, or name another place"
+        raise FileProblem.of(error, remedy, place=target) from error
+
+
+def _remove(path: str) -> None:
+    with contextlib.suppress(OSError):
+        os.unlink(path)
 
 
 def unified(path: str, before: str, after: str) -> str:

@@ -31,6 +31,7 @@ warning says so. So are those that name what there is not. Nothing here depends 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, cast
@@ -156,7 +157,8 @@ def _whole(source: SourceFile, problems: Problems) -> dict[str, Any] | None:
         whole: Any = json.loads(source.text)
     except (ValueError, RecursionError) as error:
         at = min(getattr(error, "pos", 0), max(len(source.text) - 1, 0))
-        _unreadable(problems, Span(at, at + 1), f"no JSON: {getattr(error, 'msg', error)}")
+        what = re.sub(r"( starting)? at$", "", getattr(error, "msg", str(error)))
+        _unreadable(problems, Span(at, at + 1), f"no JSON: {what}")
         return None
     whole = _object(whole)
     if whole.get("kvgen_tune") != FORMAT:

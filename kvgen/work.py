@@ -72,8 +72,8 @@ class Compile:
         return self.check or self.diff
 
     def require_one_purpose(self) -> None:
-        if self.stage is not None and (self.dry or self.prune):
-            raise FileProblem("--emit only prints: leave out --check, --diff and --prune")
+        if self.stage is not None and (self.dry or self.prune or self.tests):
+            raise FileProblem("--emit only prints: leave out --check, --diff, --prune and --tests")
 
 
 @no_collection()

@@ -26,6 +26,7 @@ class Ahead:
 
 def build(inputs: Inputs, asked: Ahead) -> Outcome:
     """All packages are looked at before the first kernel is compiled."""
+    targets, columns = work_audit.chosen_targets(asked.targets), _columns(asked.columns)
     work_audit.require_compiler("kvgen build --target")
     judged = check(inputs)
     if judged.status != CLEAN:
@@ -33,7 +34,6 @@ def build(inputs: Inputs, asked: Ahead) -> Outcome:
     from kvgen import ahead
     from kvgen.pipeline import check_bytes
 
-    targets, columns = work_audit.chosen_targets(asked.targets), _columns(asked.columns)
     packages: list[tuple[Path, Program]] = []
     for file in inputs.files:
         program = check_bytes(file.data, file.shown).program

@@ -27,6 +27,7 @@ class Audit:
 
 def audit(inputs: Inputs, asked: Audit) -> Outcome:
     """Compile the kernels of every file for every target; problems are figures over budget."""
+    targets = chosen_targets(asked.targets)
     require_compiler("kvgen audit")
     judged = check(inputs)
     if judged.status != CLEAN:
@@ -34,7 +35,6 @@ def audit(inputs: Inputs, asked: Audit) -> Outcome:
     from kvgen import audit as auditing
     from kvgen.pipeline import check_bytes
 
-    targets = chosen_targets(asked.targets)
     reports: list[Report] = []
     for file in inputs.files:
         program = check_bytes(file.data, file.shown).program

@@ -43,6 +43,8 @@ def build(inputs: Inputs, asked: Build) -> Outcome:
     from kvgen.pipeline import check_bytes
 
     built: list[str] = []
+    if asked.output is not None:
+        _require_writable(asked.output)
     with _cache_folder(asked.output), tempfile.TemporaryDirectory(prefix="kvgen-") as folder:
         for file in inputs.files:
             program = check_bytes(file.data, file.shown).program
@@ -82,6 +84,16 @@ def _module(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def _require_writable(folder: Path) -> None:
+    """Emitted packages take a temporary folder where theirs cannot be written; one that was named is meant."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise FileProblem.of(error, "name another folder with --out", place=folder) from error
 
 
 @contextlib.contextmanager

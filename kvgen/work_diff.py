@@ -15,6 +15,8 @@ from kvgen.work import CLEAN, PROBLEMS, Outcome, check
 
 def diff(old: Inputs, new: Inputs, style: str) -> Outcome:
     """Status 1 where they differ, or where one of them has errors."""
+    if all(file.path is None for file in (*old.files, *new.files)):
+        raise FileProblem("standard input can be OLD or NEW, not both: name a file for one of them")
     judged = check(Inputs((*old.files, *new.files), False))
     if judged.status != CLEAN:
         return judged

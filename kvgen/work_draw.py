@@ -12,6 +12,7 @@ from kvgen.inputs import Inputs
 from kvgen.work import CLEAN, Outcome, check
 
 _ENDINGS = {"svg": ".svg", "html": ".html", "text": ".txt"}
+_STYLES = {ending: style for style, ending in _ENDINGS.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +31,18 @@ class Draw:
             return self.style
         if self.output is None:
             return "text"
-        ending = self.output.suffix.lower()
-        named = {suffix: style for style, suffix in _ENDINGS.items()}
-        return named.get(ending, "svg")
+        return _STYLES.get(self.output.suffix.lower(), "svg")
+
+    def require_sense(self, whole: bool) -> None:
+        """`whole`: a folder is drawn, into a folder."""
+        if self.report is not None and self.format != "html":
+            raise FileProblem("--report is shown in the page: add --format html, or leave it out")
+        if whole or self.output is None or self.style is not None:
+            return
+        if self.output.suffix.lower() not in _STYLES:
+            raise FileProblem(
+                f"{self.output} ends in none of {', '.join(_STYLES)}: name it so, or say with --format what to draw"
+            )
 
 
 def draw(inputs: Inputs, asked: Draw) -> Outcome:
@@ -40,6 +50,7 @@ def draw(inputs: Inputs, asked: Draw) -> Outcome:
     judged = check(inputs)
     if judged.status != CLEAN:
         return judged
+    asked.require_sense(inputs.whole)
     drawn = _drawn(inputs, asked)
     if asked.output is None and len(drawn) > 1:
         raise FileProblem(f"{len(drawn)} policy files: say with -o into which folder to draw them")
@@ -74,4 +85,4 @@ def _read(path: Path) -> str:
     try:
         return path.read_text("utf-8", errors="replace")
     except OSError as error:
-        raise FileProblem.of(error) from error
+        raise FileProblem.of(error, "give --report what `kvgen verify` printed") from error

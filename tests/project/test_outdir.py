@@ -177,7 +177,8 @@ def test_the_manifest_keeps_the_version_that_wrote_a_package(tmp_path, monkeypat
     monkeypatch.setattr(outdir, "__version__", "0.0.2")
     assert outdir.compare(tmp_path, (package("alpha"), package("beta")), True).clean
     written(tmp_path, package("alpha", local_cache="new\n"), package("beta"))
-    record = manifest.load((tmp_path / "MANIFEST.json").read_text())
+    path = tmp_path / "MANIFEST.json"
+    record = manifest.load(path.read_text(), path)
     assert {name: entry.kvgen for name, entry in record.items()} == {
         "alpha": "0.0.2",
         "beta": "0.0.1",
