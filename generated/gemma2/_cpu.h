@@ -1,5 +1,5 @@
 // Written by kvgen from gemma2.kv and yours to keep: kvgen claims no right to it. Edit gemma2.kv.
-// kvgen: gemma2.kv source 787d6e396025 body 7325549d048e codegen 1
+// kvgen: gemma2.kv source 787d6e396025 body fdfde52e8200 codegen 1
 // Attending and appending: the work of a call, shared among threads. A policy's own file says what it is and calls these two.
 #pragma once
 
@@ -162,10 +162,10 @@ class Attend {
     for (int i = 0; i < queries; ++i) {
       const typename Many::Block& block = scratch.blocks[i / Many::kBlock];
       const int at = i % Many::kBlock;
-      deliver<Many::kDots, Many::kValueWidth>(plan, row, head, split, i, first * kGroup + i, block.sum[at], block.maximum[at],
+      deliver<Many::kPaired, Many::kValueWidth>(plan, row, head, split, i, first * kGroup + i, block.sum[at], block.maximum[at],
                                               block.total[at]);
     }
-    merge<Many::kDots, Many::kValueWidth>(plan, row, head);
+    merge<Many::kPaired, Many::kValueWidth>(plan, row, head);
   }
 
   static int64_t keys_per_split(const RowPlan<Policy>& plan, const Spans<Policy>& spans) {

@@ -1,9 +1,10 @@
 // Written by kvgen from gpt_oss.kv and yours to keep: kvgen claims no right to it. Edit gpt_oss.kv.
-// kvgen: gpt_oss.kv source 9acd408a8dc0 body 06446ef0655e codegen 1
+// kvgen: gpt_oss.kv source 9acd408a8dc0 body 35a9d76753e8 codegen 1
 // Many queries of one kv head: prefill, chunks, and verify windows of more queries than a few vectors hold
 //
-// kBlock queries lie across the lanes, keys go down: a key's number, in all lanes, meets that number of every query. Keys and
-// values are prepared once a panel, as float or (values, where there are dot products) as pairs of keys, for all blocks.
+// kBlock queries lie across the lanes, keys go down: a key's number, in all lanes, meets that number of every query. What is not
+// met as it is stored is prepared once a panel for all blocks: 16-bit floats become float; where there are dot products,
+// values of two keys become pairs.
 #pragma once
 
 #include "_cpu_softmax.h"
@@ -21,6 +22,10 @@ struct Window {
   using Element = typename Policy::Element;
   static constexpr int kGroup = kGroupOf<Policy>, kKeyDim = Policy::kKeyDim, kValueDim = Policy::kValueDim;
   static constexpr bool kDots = std::is_same_v<Element, BFloat16> && kHasDot && kKeyDim % 2 == 0 && kValueDim % (2 * kLanes) == 0;
+  static constexpr bool kAsStored = std::is_same_v<Element, float> && kValueDim % kLanes == 0;
+  static constexpr bool kEvenOdd =  // numbers are prepared, and queries laid out, evens before odds in each 2 * kLanes
+      std::is_same_v<Element, BFloat16> && !kDots && kKeyDim % (2 * kLanes) == 0 && kValueDim % (2 * kLanes) == 0;
+  static constexpr bool kPaired = kDots || kEvenOdd;  // the sums of values are in that order
   static constexpr int kValueWidth = round_up(kValueDim, kLanes);
   static constexpr int kKeySteps = kDots ? kKeyDim / 2 : kKeyDim;  // dwords of a key
   static constexpr int kBlockVectors = kLanes == 4 && kManyRegisters ? 4 : 2;
@@ -52,8 +57,8 @@ struct Window {
 
   struct Scratch {
     Block blocks[kChunkBlocks];
-    alignas(64) Number keys[kPanel * kKeyDim];
-    alignas(64) Number values[kPanel * kValueWidth];
+    alignas(64) Number keys[kDots || kAsStored ? 1 : kPanel * kKeyDim];
+    alignas(64) Number values[kAsStored ? 1 : kPanel * kValueWidth];
     alignas(64) float scores[kBlockTile][kBlock];
     alignas(64) uint32_t pairs[kBlockTile / 2][kBlock];
   };
@@ -73,13 +78,19 @@ struct Window {
           from_float(query[2 * step + 1], pair[1]);
           block.queries[step][i] = bit_cast<uint32_t>(pair);
         } else {
-          block.queries[step][i] = bit_cast<uint32_t>(query[step]);
+          block.queries[step][i] = bit_cast<uint32_t>(query[kEvenOdd ? stored_at(step) : step]);
         }
       }
       block.maximum[i] = kNoMaximum;
       block.total[i] = 0.0f;
     }
     std::memset(block.sum, 0, sizeof block.sum);
+  }
+
+  /// Which number lies at `index` where evens go before odds.
+  static constexpr int stored_at(int index) {
+    const int in_vectors = index % (2 * kLanes);
+    return index - in_vectors + (in_vectors < kLanes ? 2 * in_vectors : 2 * (in_vectors - kLanes) + 1);
   }
 
   /// Values of two keys as pairs, evens before odds in each 2 * kLanes; a missing second key is zeros.
@@ -92,18 +103,32 @@ struct Window {
     }
   }
 
+  /// `count` keys, or values, as floats.
+  template <int Dim, int Width, class Stored>
+  static KV_INLINE void widen_rows(const Stored* from, int count, float* to) {
+    if constexpr (kEvenOdd) {
+      for (int i = 0; i < count * Dim; i += 2 * kLanes) {
+        const Bits pairs = load<Bits>(from + i);
+        store(to + i, even(pairs));
+        store(to + i + kLanes, odd(pairs));
+      }
+    } else {
+      for (int i = 0; i < count; ++i) widen(from + i * Dim, to + i * Width, Dim, Width);
+    }
+  }
+
   template <class Stored>
   KV_NOINLINE static Panel prepare(const Stored* keys, const Stored* values, int count, Scratch& scratch) {
-    if constexpr (kDots) {
+    if constexpr (kAsStored) {
+      return {keys, values};
+    } else if constexpr (kDots) {
       for (int i = 0; i < count; i += 2)
         pair_values(values + i * kValueDim, i + 1 < count ? values + (i + 1) * kValueDim : nullptr,
                     scratch.values + i * kValueWidth);
       return {keys, scratch.values};
     } else {
-      for (int i = 0; i < count; ++i) {
-        widen(keys + i * kKeyDim, scratch.keys + i * kKeyDim, kKeyDim, kKeyDim);
-        widen(values + i * kValueDim, scratch.values + i * kValueWidth, kValueDim, kValueWidth);
-      }
+      widen_rows<kKeyDim, kKeyDim>(keys, count, scratch.keys);
+      widen_rows<kValueDim, kValueWidth>(values, count, scratch.values);
       return {scratch.keys, scratch.values};
     }
   }
@@ -120,18 +145,28 @@ struct Window {
     return bits;
   }
 
-  /// Scores of Keys keys with all queries of the block.
+  /// Scores of Keys keys with all queries of the block. `later`: the same keys of the next panel, or null. It is asked for line by
+  /// line in order of its addresses: that sets off the processor's own prefetching.
   template <int Keys>
-  KV_NOINLINE static void score_block(const Block& block, const Number* keys, const Scaling<Policy>& scaling,
+  KV_NOINLINE static void score_block(const Block& block, const Number* keys, const Span<Policy>* later, const Scaling<Policy>& scaling,
                                       float (*scores)[kBlock]) {
+    constexpr int kLine = 64 / int{sizeof(Element)}, kLineSteps = kDots ? kLine / 2 : kLine;
     Vec sums[Keys][kBlockVectors] = {};
-    KV_UNROLL(4)
-    for (int step = 0; step < kKeySteps; ++step) {
-      Bits queries[kBlockVectors];
-      for (int v = 0; v < kBlockVectors; ++v) queries[v] = keep(load<Bits>(block.queries[step] + v * kLanes));
-      for (int k = 0; k < Keys; ++k) {
-        const uint32_t number = dword(keys + k * kKeyDim, step);
-        for (int v = 0; v < kBlockVectors; ++v) sums[k][v] = multiply_add_dword(sums[k][v], queries[v], number);
+    for (int line = 0; line < kKeySteps; line += kLineSteps) {
+      if (later != nullptr)
+        for (int k = 0; k < Keys; ++k) {
+          __builtin_prefetch(later->keys + (line / kLineSteps * Keys + k) * kLine, 0, 2);
+          __builtin_prefetch(later->values + (line / kLineSteps * Keys + k) * kLine, 0, 2);
+        }
+      const int end = std::min(line + kLineSteps, kKeySteps);
+      KV_UNROLL(4)
+      for (int step = line; step < end; ++step) {
+        Bits queries[kBlockVectors];
+        for (int v = 0; v < kBlockVectors; ++v) queries[v] = keep(load<Bits>(block.queries[step] + v * kLanes));
+        for (int k = 0; k < Keys; ++k) {
+          const uint32_t number = dword(keys + k * kKeyDim, step);
+          for (int v = 0; v < kBlockVectors; ++v) sums[k][v] = multiply_add_dword(sums[k][v], queries[v], number);
+        }
       }
     }
     for (int k = 0; k < Keys; ++k)
@@ -222,27 +257,38 @@ struct Window {
   }
 
   template <bool Edge>
-  static KV_INLINE void attend_block_tile(Block& block, const Span<Policy>& tile, const Number* keys, const Number* values,
-                                   const Scaling<Policy>& scaling, Scratch& scratch) {
+  static KV_INLINE void attend_block_tile(Block& block, const Span<Policy>& tile, const Number* keys, const Number* values, bool ahead,
+                                          const Scaling<Policy>& scaling, Scratch& scratch) {
     const int count = Edge ? static_cast<int>(tile.count()) : kBlockTile;
-    int k = 0;
-    for (; k + kKeysAtOnce <= count; k += kKeysAtOnce)
-      score_block<kKeysAtOnce>(block, keys + k * kKeyDim, scaling, scratch.scores + k);
+    const auto score = [&](auto keys_at_once, int key) {
+      const Span<Policy> later = tile.part(tile.first + kPanel + key, tile.end);
+      score_block<keys_at_once>(block, keys + key * kKeyDim, ahead ? &later : nullptr, scaling, scratch.scores + key);
+    };
+    int key = 0;
+    for (; key + kKeysAtOnce <= count; key += kKeysAtOnce) score(std::integral_constant<int, kKeysAtOnce>(), key);
     if constexpr (Edge) {
-      for (; k < count; ++k) score_block<1>(block, keys + k * kKeyDim, scaling, scratch.scores + k);
+      if (key < count && count >= kKeysAtOnce)  // some once more, which costs less than the rest one by one
+        score(std::integral_constant<int, kKeysAtOnce>(), count - kKeysAtOnce);
+      else
+        for (; key < count; ++key) score(std::integral_constant<int, 1>(), key);
       hide_in_block(block, tile, scratch.scores);
     }
     weigh_block(block, count, scratch);
-    constexpr int kColumns = kValueWidth / kLanes;
-    int column = 0;
-    for (; column + kColumnsAtOnce <= kColumns; column += kColumnsAtOnce)
-      add_columns<kColumnsAtOnce>(block, values, column, count, scratch);
-    if constexpr (kColumns % kColumnsAtOnce != 0)
-      for (; column < kColumns; ++column) add_columns<1>(block, values, column, count, scratch);
+    add_values(block, values, count, scratch);
+  }
+
+  /// In passes as even as can be: where few columns are left, their sums wait for one another.
+  static KV_INLINE void add_values(Block& block, const Number* values, int count, const Scratch& scratch) {
+    constexpr int kColumns = kValueWidth / kLanes, kPasses = (kColumns + kColumnsAtOnce - 1) / kColumnsAtOnce;
+    constexpr int kEach = kColumns / kPasses, kWider = kColumns % kPasses;
+    if constexpr (kWider > 0)
+      for (int pass = 0; pass < kWider; ++pass) add_columns<kEach + 1>(block, values, pass * (kEach + 1), count, scratch);
+    for (int pass = kWider; pass < kPasses; ++pass) add_columns<kEach>(block, values, kWider + pass * kEach, count, scratch);
   }
 
   /// What the queries of a block see of a panel, tile by tile: only tiles on an edge of what they see hide anything.
-  KV_NOINLINE static void attend_block(Block& block, const Span<Policy>& span, const Panel& panel,
+  /// `ahead`: whether to ask for the next panel meanwhile.
+  KV_NOINLINE static void attend_block(Block& block, const Span<Policy>& span, const Panel& panel, bool ahead,
                                        const Scaling<Policy>& scaling, Scratch& scratch) {
     const int64_t first = block.position[0], last = block.position[block.count - 1];
     const int64_t all_from = span.first_seen(last), all_to = first + 1;  // every query sees [all_from, all_to)
@@ -251,16 +297,13 @@ struct Window {
     if (kDots) from -= (from - span.first) % 2;  // values lie in pairs
     while (from < end) {
       const bool whole = from >= all_from && from + kBlockTile <= std::min(end, all_to);
-      // Up to where all queries see, a shorter tile leaves whole ones behind it.
-      const int64_t aligned = kDots ? span.first + round_up(static_cast<int>(all_from - span.first), 2) : all_from;
-      const int64_t stop = from < all_from && aligned < from + kBlockTile ? aligned : from + kBlockTile;
-      const Span<Policy> tile = span.part(from, std::min(stop, end));
+      const Span<Policy> tile = span.part(from, std::min(from + kBlockTile, end));
       const int64_t at = from - span.first;
       const Number *keys = panel.keys + at * kKeyDim, *values = panel.values + at * kValueWidth;
       if (whole)
-        attend_block_tile<false>(block, tile, keys, values, scaling, scratch);
+        attend_block_tile<false>(block, tile, keys, values, ahead, scaling, scratch);
       else
-        attend_block_tile<true>(block, tile, keys, values, scaling, scratch);
+        attend_block_tile<true>(block, tile, keys, values, ahead, scaling, scratch);
       from = tile.end;
     }
   }
@@ -275,7 +318,7 @@ struct Window {
       for (int64_t from = part.first; from < part.end; from += kPanel) {
         const Span<Policy> span = part.part(from, std::min(from + kPanel, part.end));
         const Panel panel = prepare(span.keys, span.values, static_cast<int>(span.count()), scratch);
-        for (int b = 0; b < blocks; ++b) attend_block(scratch.blocks[b], span, panel, scaling, scratch);
+        for (int b = 0; b < blocks; ++b) attend_block(scratch.blocks[b], span, panel, b == 0, scaling, scratch);
       }
     });
   }
