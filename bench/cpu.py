@@ -5,7 +5,8 @@
 Every figure stands beside the machine's own rates, measured between the contenders: reading is `torch.sum` of 256 MB of
 float32, GEMM the faster of float32 and bfloat16. Contenders take turns, and ratios are of one turn each: the median, with
 the least and the most. Decode steps rotate over enough caches that none is still in the processor ("cold"). A step is the
-append and the attention. It ends after about the minutes given, 14 when none are: shapes stand in order of what they tell, and
+append and the attention. "Over bound" is the time over what reading or multiplying takes at least, max(bytes / read rate,
+flops / GEMM rate), beside what it should be at most. It ends after about the minutes given, 14 when none are: shapes stand in order of what they tell, and
 those that there was no time for are named. JSON and a plot go to bench/results, under the machine's name.
 """
 
@@ -18,7 +19,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +39,10 @@ from bench.machine import (
     turns,
 )
 from bench.plot import lines_svg
+from bench.starts import starts
 
 HEADS = ((32, 8, 128), (9, 3, 64), (16, 16, 64), (64, 8, 64))
+CLOSE, FAR = 1.25, 1.8  # what the time over what reading or multiplying takes should be at most
 QUICK_MINUTES, MINUTES = 3.0, 14.0
 
 
@@ -53,6 +56,9 @@ class Table:
     columns: tuple[str, ...]
     cases: tuple[Case, ...]
     measure: Callable[[Case, Machine], Result]
+    close: tuple[
+        tuple[int, int, int], ...
+    ] = ()  # heads that should be close to what the machine can
 
 
 # -- what is measured
@@ -75,17 +81,18 @@ def tables() -> tuple[Table, ...]:
     others = ("kvgen", "dynamic", "static", "packed")
     return (
         Table("decode", "decode, cold: times of others over ours", 6, ("read", "gemm", "bound"),
-              (*at, *batches, *shorter, *other_dims), lambda case, m: decode(case, m, others, 5)),
-        Table("alone", "decode, cold, one thread", 2, ("read", "gemm", "bound"), tuple(at), one_thread),
+              (*at, *batches, *shorter, *other_dims), lambda case, m: decode(case, m, others, 5), HEADS[:3]),
+        Table("alone", "decode, cold, one thread", 2, ("read", "gemm", "bound"), tuple(at), one_thread, HEADS[:3]),
         Table("verify", "verify, cold: times of more columns over one", 1, ("bound",),
               tuple(at[:4]), lambda case, m: verify(case, m, 5)),
-        Table("prefill", "prefill", 4, ("gemm",), (*prompt, *longer), lambda case, m: prefill(case, m, 2)),
+        Table("prefill", "prefill", 4, ("gemm", "bound"), (*prompt, *longer), lambda case, m: prefill(case, m, 2), HEADS[:1]),
         Table("latency", "one layer's step, window 16, hot", 0.5, (),
               tuple(Case(*heads, BF16, 16, 50) for heads in HEADS[:2]), latency),
-        Table("context", "decode against context, cold", 4, ("read",), tuple(contexts),
-              lambda case, m: decode(case, m, others[:3], 2)),
+        Table("context", "decode against context, cold", 4, ("read", "bound"), tuple(contexts),
+              lambda case, m: decode(case, m, others[:3], 2), HEADS[:3]),
         Table("flex", "compiled flex attention, decode, cold", 2, ("read",), (at[0], at[4]),
               lambda case, m: decode(case, m, ("kvgen", "packed", "flex"), 3)),
+        Table("starts", "a policy's first build, and a start after it", 0.5, (), (at[0],), lambda case, _: starts(case)),
     )  # fmt: skip
 
 
@@ -125,13 +132,13 @@ def verify(case: Case, machine: Machine, count: int) -> Result:
     before = tokens(case, case.context)
     caches = [our_cache(case, before, 8) for _ in range(max(2, min(64, COLD_BYTES // case.bytes)))]
     contenders = {}
-    for columns in (1, 4, 8):
+    more = {f"{columns} columns": columns for columns in (4, 8)}
+    for name, columns in {"kvgen": 1, **more}.items():
         (k, v), q = tokens(case, columns), queries(case, columns)
-        name = "kvgen" if columns == 1 else f"{columns} columns"
         contenders[name] = lambda k=k, v=v, q=q: mean_step(
             caches, lambda cache: cache.append_window(k, v).attend(q)
         )
-    return turns(Result(str(case), case.bytes, case.flops()), machine, contenders, count)
+    return turns(Result(str(case), case.bytes, case.flops(), more), machine, contenders, count)
 
 
 @torch.no_grad()
@@ -171,7 +178,9 @@ def measured(table: Table, machine: Machine, seconds: float) -> Iterator[Result]
         spent = time.perf_counter() - start
         if index and spent + last > seconds:
             return
-        yield table.measure(case, machine)
+        result = table.measure(case, machine)
+        result.rule = CLOSE if (case.query, case.kv, case.dim) in table.close else FAR
+        yield result
         last = time.perf_counter() - start - spent
 
 
@@ -203,13 +212,18 @@ def names_left_out(table: Table, results: list[Result]) -> list[str]:
 
 
 def show(result: Result, *columns: str) -> None:
+    if "kvgen" not in result.seconds:
+        taken = [f"{name} {spread(seconds, 3)} s" for name, seconds in result.seconds.items()]
+        print(" | ".join([result.name, *taken]), flush=True)
+        return
     ours = statistics.median(result.seconds["kvgen"])
     time_text = f"{ours * 1e3:9.3f} ms" if ours > 1e-3 else f"{ours * 1e6:9.1f} us"
     others = [f"{name} {spread(result.over(name))}x" for name in result.seconds if name != "kvgen"]
+    bounds = ", ".join(map(spread, result.bounds().values()))
     figures = {
         "read": lambda: f"of read {spread(result.of_read())}",
         "gemm": lambda: f"of GEMM {spread(result.of_gemm())}",
-        "bound": lambda: f"over bound {spread(result.over_bound())}",
+        "bound": lambda: f"over bound {bounds} ({result.rule})",
     }
     parts = [f"{result.name:38}", time_text, *(figures[name]() for name in columns), *others]
     print(" | ".join(parts), flush=True)
@@ -261,7 +275,7 @@ def save(
     stem: Path, about: dict[str, Any], known: dict[str, Table], found: dict[str, list[Result]]
 ) -> None:
     """Tables that were not asked for stay as an earlier run on this machine left them."""
-    tables = {name: [asdict(one) for one in results] for name, results in found.items()}
+    tables = {name: [one.as_json() for one in results] for name, results in found.items()}
     left_out = {name: names_left_out(known[name], results) for name, results in found.items()}
     file = stem.with_suffix(".json")
     before = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}

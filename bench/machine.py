@@ -8,7 +8,7 @@ import re
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,17 @@ COLD_BYTES = 256 << 20
 
 @dataclass
 class Result:
-    """Seconds of every turn by contender, and the rates of that turn."""
+    """Seconds of every turn by contender, and the rates of that turn.
+
+    `flops` are those of one column; `columns`: how many some of our own contenders have. `rule`: what `over_bound` should be
+    at most.
+    """
 
     name: str
     bytes: int
     flops: int
+    columns: dict[str, int] = field(default_factory=dict)
+    rule: float | None = None
     seconds: dict[str, list[float]] = field(default_factory=dict)
     read: list[float] = field(default_factory=list)
     gemm: list[float] = field(default_factory=list)
@@ -38,10 +44,19 @@ class Result:
     def of_gemm(self) -> list[float]:
         return [self.flops / t / g for t, g in zip(self.seconds["kvgen"], self.gemm, strict=True)]
 
-    def over_bound(self) -> list[float]:
-        """Time over what reading and multiplying take at least."""
-        turns = zip(self.seconds["kvgen"], self.read, self.gemm, strict=True)
-        return [t / max(self.bytes / r, self.flops / g) for t, r, g in turns]
+    def over_bound(self, name: str = "kvgen") -> list[float]:
+        """Time over what reading or multiplying takes at least: max(bytes / read rate, flops / GEMM rate)."""
+        flops = self.flops * self.columns.get(name, 1)
+        turns = zip(self.seconds[name], self.read, self.gemm, strict=True)
+        return [t / max(self.bytes / r, flops / g) for t, r, g in turns]
+
+    def bounds(self) -> dict[str, list[float]]:
+        """`over_bound` of all that is ours, where the machine's rates are known."""
+        return {n: self.over_bound(n) for n in ("kvgen", *self.columns)} if self.read else {}
+
+    def as_json(self) -> dict[str, Any]:
+        over_bound = {name: statistics.median(found) for name, found in self.bounds().items()}
+        return {**asdict(self), "over_bound": over_bound}
 
 
 class Machine:

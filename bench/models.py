@@ -1,11 +1,13 @@
 """Decode on models of transformers: kvgen's caches against its dynamic and static ones, in one run, as ratios.
 
     python -m bench.models                        # tables, bench/results/models.json, models.svg and models-memory.svg
+    python -m bench.models --dtype bfloat16       # the same beside them, as models-bfloat16
     python -m bench.models --contexts 1024 4096 --steps 8
 
 Weights are random, of the real SmolLM2-135M's shape and of small models shaped like Mistral and Gemma 3. The caches are
 filled with random keys and values, so that a context of 32,768 tokens costs no prefill: a step's time does not depend on
-what they hold. The three caches take turns step by step; a ratio is of two steps that follow each other.
+what they hold. The three caches take turns step by step; a ratio is of two steps that follow each other. So does a step that
+has no cache and sees its own token only: what it takes, no cache can save. The limit of a ratio is the other's time over that.
 
 Peak memory is the most that torch has allocated at a time during two steps, beyond the model: the cache, what a step copies
 of it, and activations. Masks and workspace are in it.
@@ -70,6 +72,7 @@ class Figure(NamedTuple):
     model: str
     context: int
     seconds: dict[str, list[float]]
+    elsewhere: list[float]  # of the step without a cache
     peak: dict[str, int]
     cache: dict[str, int]
 
@@ -83,6 +86,11 @@ class Figure(NamedTuple):
         )
         return ratios[0], statistics.median(ratios), ratios[-1]
 
+    def limit(self, kind: str) -> float:
+        """What the ratio would be if reading the cache took no time."""
+        others = zip(self.seconds[kind], self.elsewhere, strict=True)
+        return statistics.median(other / least for other, least in others)
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
@@ -93,6 +101,7 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args()
     figures = []
+    stem = "models" if options.dtype == "float32" else f"models-{options.dtype}"
     print(heading(), flush=True)
     for name in options.models:
         model, make = build(MODELS[name], getattr(torch, options.dtype))
@@ -103,14 +112,14 @@ def main() -> None:
     about = {"threads": torch.get_num_threads(), "dtype": options.dtype, "torch": torch.__version__}
     record = {**about, "figures": [as_json(figure) for figure in figures]}
     write = {
-        "models.json": json.dumps(record, indent=1) + "\n",
-        "models.svg": lines_svg(
+        f"{stem}.json": json.dumps(record, indent=1) + "\n",
+        f"{stem}.svg": lines_svg(
             series(figures, lambda figure, kind: figure.tokens_a_second(kind)),
             "Decode, batch 1",
             "context, tokens",
             "tokens a second",
         ),
-        "models-memory.svg": lines_svg(
+        f"{stem}-memory.svg": lines_svg(
             series(figures, lambda figure, kind: figure.peak[kind] / 2**20),
             "Peak memory of a decode step, beyond the model",
             "context, tokens",
@@ -146,21 +155,22 @@ def measure(name: str, model, make, context: int, steps: int) -> Figure:
     """All kinds of cache at one context: memory one by one, then time, step by step in turn."""
     peaks = {kind: peak_bytes(kind, model, make, context, steps) for kind in KINDS}
     caches = {kind: filled(kind, model, make, context, steps) for kind in KINDS}
-    times: dict[str, list[float]] = {kind: [] for kind in KINDS}
+    times: dict[str, list[float]] = {kind: [] for kind in (*KINDS, "elsewhere")}
     for _ in range(steps + 2):
-        for kind, cache in caches.items():
+        for kind, cache in (*caches.items(), ("elsewhere", None)):
             start = time.perf_counter()
             step(kind, model, cache)
             times[kind].append(time.perf_counter() - start)
     seconds = {kind: found[2:] for kind, found in times.items()}
     sizes = {kind: cache_bytes(cache) for kind, cache in caches.items()}
-    return Figure(name, context, seconds, peaks, sizes)
+    return Figure(name, context, seconds, seconds.pop("elsewhere"), peaks, sizes)
 
 
 def step(kind: str, model, cache) -> None:
+    """One token; without a cache it sees itself only."""
     model.set_attn_implementation("kvgen" if kind == "kvgen" else "sdpa")
     with torch.inference_mode():
-        model(torch.ones(1, 1, dtype=torch.long), cache=cache)
+        model(torch.ones(1, 1, dtype=torch.long), cache=cache, use_cache=cache is not None)
 
 
 # -- Memory
@@ -235,15 +245,15 @@ def cache_bytes(cache) -> int:
 
 def heading() -> str:
     return (
-        f"{'':28}{'':>8}{'':>10}{'times as fast: min median max':^44}{'peak, MiB':^27}\n"
-        f"{'model':28}{'context':>8}{'tokens/s':>10}{'as dynamic':>22}{'as static':>22}"
+        f"{'':28}{'':>8}{'':>10}{'times as fast: min median max, limit':^56}{'peak, MiB':^27}\n"
+        f"{'model':28}{'context':>8}{'tokens/s':>10}{'as dynamic':>28}{'as static':>28}"
         f"{'kvgen':>9}{'dynamic':>9}{'static':>9}{'cache':>9}"
     )
 
 
 def row(figure: Figure) -> str:
     ratios = "".join(
-        f"{'{:.2f} {:.2f} {:.2f}'.format(*figure.times_as_fast_as(kind)):>22}"
+        f"{'{:.2f} {:.2f} {:.2f}, {:.2f}'.format(*figure.times_as_fast_as(kind), figure.limit(kind)):>28}"
         for kind in ("dynamic", "static")
     )
     sizes = [*(figure.peak[kind] for kind in ("kvgen", "dynamic", "static")), figure.cache["kvgen"]]
@@ -263,10 +273,12 @@ def as_json(figure: Figure) -> dict[str, Any]:
             kind: dict(zip(("min", "median", "max"), figure.times_as_fast_as(kind), strict=True))
             for kind in others
         },
+        "limit": {kind: figure.limit(kind) for kind in others},
         "peak_bytes": figure.peak,
         "peak_of_kvgen": {kind: figure.peak["kvgen"] / figure.peak[kind] for kind in others},
         "cache_bytes": figure.cache,
         "seconds": figure.seconds,
+        "seconds_elsewhere": figure.elsewhere,
     }
 
 

@@ -47,7 +47,8 @@ def models(data: Any) -> Ratios:
     found: Ratios = {}
     longest = {figure["model"]: figure for figure in sorted(data["figures"], key=_context)}
     for figure in longest.values():
-        what = f"{figure['model']}, a step after {figure['context']:,} tokens"
+        dtype = f" {data['dtype']}" if "dtype" in data else ""
+        what = f"{figure['model']}{dtype}, a step after {figure['context']:,} tokens"
         add(found, what, figure["seconds"])
     return found
 

@@ -1,5 +1,5 @@
 // Written by kvgen from gemma3.kv and yours to keep: kvgen claims no right to it. Edit gemma3.kv.
-// kvgen: gemma3.kv source 9c5354bdbcbb body dfd8e93bfbe3 codegen 1
+// kvgen: gemma3.kv source 9c5354bdbcbb body bf68bfae0353 codegen 1
 // From scores to answers.
 #pragma once
 
@@ -31,6 +31,16 @@ struct Scaling {
     return dots * splat(factor);
   }
 };
+
+/// Scores become weights so many vectors at a time; tiles are filled up to that with scores of -infinity.
+constexpr int kWeighed = 4;
+
+/// Scores become weights relative to 2^maximum, which are added to `total`.
+KV_INLINE void weigh(Vec (&scores)[kWeighed], Vec maximum, Vec& total) {
+  for (Vec& score : scores) score -= maximum;
+  exp2(scores);
+  total += (scores[0] + scores[1]) + (scores[2] + scores[3]);
+}
 
 /// A query before its first key: the lowest maximum, so that differences from it are never NaN.
 constexpr float kNoMaximum = -FLT_MAX;

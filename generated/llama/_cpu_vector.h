@@ -1,5 +1,5 @@
 // Written by kvgen from llama.kv and yours to keep: kvgen claims no right to it. Edit llama.kv.
-// kvgen: llama.kv source 8972495ac203 body 4ebca52be0bd codegen 1
+// kvgen: llama.kv source 8972495ac203 body f9d2c5bc43b5 codegen 1
 // Vectors of floats. C++17, GCC or Clang.
 //
 // They are the compilers' own (`vector_size`), so +, *, < and [] are instructions of whatever CPU is compiled for:
@@ -178,22 +178,34 @@ KV_INLINE Vec quad_sum(Vec v) {
   return v + shuffle<2, 3, 0, 1>(v, v);
 }
 
-/// 2^x to 1e-7 of itself; 0 below 2^-126, so that nothing is denormal. x <= 127.
-/// The polynomial is Cephes' exp2f (Moshier 1989), for the fraction in [-0.5, 0.5].
-KV_INLINE Vec exp2(Vec x) {
+/// 2^x of each, to 1e-7 of itself; 0 below 2^-126, so that nothing is denormal. x <= 127.
+/// The polynomial is Cephes' exp2f (Moshier 1989), for the fraction in [-0.5, 0.5]. Each step is done for all before the next:
+/// one whole chain after the other would fill the processor with steps that wait.
+template <int N>
+KV_INLINE void exp2(Vec (&x)[N]) {
+  constexpr float kPolynomial[] = {1.339887440266574e-3f, 9.618437357674640e-3f, 5.550332471162809e-2f,
+                                   2.402264791363012e-1f, 6.931472028550421e-1f, 1.0f};
   const Vec magic = splat(12582912.0f);  // 1.5 * 2^23: adding it rounds to a whole number, held in the low bits
-  const Vec bounded = maximum(x, splat(-126.0f));
-  const Vec rounded = bounded + magic;
-  const Vec f = bounded - (rounded - magic);
-  Vec p = splat(1.535336188319500e-4f);
-  p = p * f + splat(1.339887440266574e-3f);
-  p = p * f + splat(9.618437357674640e-3f);
-  p = p * f + splat(5.550332471162809e-2f);
-  p = p * f + splat(2.402264791363012e-1f);
-  p = p * f + splat(6.931472028550421e-1f);
-  p = p * f + splat(1.0f);
-  const Vec power = bit_cast<Vec>(bit_cast<Bits>(p) + (bit_cast<Bits>(rounded) << 23));
-  return select(x < splat(-126.0f), Vec{}, power);
+  Vec rounded[N], f[N], p[N];
+  for (int i = 0; i < N; ++i) {
+    const Vec bounded = maximum(x[i], splat(-126.0f));
+    rounded[i] = keep(bounded + magic);
+    f[i] = bounded - (rounded[i] - magic);
+    p[i] = splat(1.535336188319500e-4f);
+  }
+  KV_UNROLL(8)
+  for (float coefficient : kPolynomial)
+    for (int i = 0; i < N; ++i) p[i] = keep(p[i] * f[i] + splat(coefficient));
+  for (int i = 0; i < N; ++i) {
+    const Vec power = bit_cast<Vec>(bit_cast<Bits>(p[i]) + (bit_cast<Bits>(rounded[i]) << 23));
+    x[i] = select(x[i] < splat(-126.0f), Vec{}, power);
+  }
+}
+
+KV_INLINE Vec exp2(Vec x) {
+  Vec one[] = {x};
+  exp2(one);
+  return one[0];
 }
 
 /// tanh(x) to 3e-7 of itself. The polynomial near 0 is Cephes' tanhf; elsewhere 1 - 2 / (e^2x + 1).

@@ -1,5 +1,5 @@
 // Written by kvgen from llama.kv and yours to keep: kvgen claims no right to it. Edit llama.kv.
-// kvgen: llama.kv source 8972495ac203 body 35a9d76753e8 codegen 1
+// kvgen: llama.kv source 8972495ac203 body dc8ea6bcd24c codegen 1
 // Many queries of one kv head: prefill, chunks, and verify windows of more queries than a few vectors hold
 //
 // kBlock queries lie across the lanes, keys go down: a key's number, in all lanes, meets that number of every query. What is not
@@ -37,7 +37,7 @@ struct Window {
   static constexpr int kPanel = 4 * kBlockTile;                               // keys prepared at once
   static constexpr int kChunkTokens = std::max(1, 512 / kGroup);              // of queries that share panels
   static constexpr int kChunkBlocks = (kChunkTokens * kGroup + kBlock - 1) / kBlock;
-  static_assert(kBlock % kRowsAtOnce == 0 && kBlockTile % 2 == 0, "whole blocks, whole pairs");
+  static_assert(kBlock % kRowsAtOnce == 0 && kBlockTile % kWeighed == 0, "whole blocks");
 
   using Number = std::conditional_t<kDots, BFloat16, float>;
 
@@ -192,8 +192,8 @@ struct Window {
 
   /// Scores become weights, relative to the largest score so far; what was summed before follows it.
   KV_NOINLINE static void weigh_block(Block& block, int count, Scratch& scratch) {
-    if (kDots && count % 2 != 0)
-      for (int i = 0; i < kBlock; ++i) scratch.scores[count][i] = -INFINITY;
+    for (; count % kWeighed != 0; ++count)
+      for (int v = 0; v < kBlockVectors; ++v) store(scratch.scores[count] + v * kLanes, splat(-INFINITY));
     for (int v = 0; v < kBlockVectors; ++v) {
       const int at = v * kLanes;
       const Vec before = load(block.maximum + at);
@@ -209,17 +209,15 @@ struct Window {
             for (int d = 0; d < kValueWidth; d += kLanes)
               store(block.sum[at + i] + d, load(block.sum[at + i] + d) * splat(shrink[i]));
       }
-      if constexpr (kDots) {
-        for (int k = 0; k < count; k += 2) {
-          const Vec low = exp2(load(scratch.scores[k] + at) - now), high = exp2(load(scratch.scores[k + 1] + at) - now);
-          total += low + high;
-          store(scratch.pairs[k / 2] + at, to_pairs(low, high));
-        }
-      } else {
-        for (int k = 0; k < count; ++k) {
-          const Vec weight = exp2(load(scratch.scores[k] + at) - now);
-          total += weight;
-          store(scratch.scores[k] + at, weight);
+      for (int k = 0; k < count; k += kWeighed) {
+        Vec weights[kWeighed];
+        for (int i = 0; i < kWeighed; ++i) weights[i] = load(scratch.scores[k + i] + at);
+        weigh(weights, now, total);
+        for (int i = 0; i < kWeighed; ++i) {
+          if constexpr (!kDots)
+            store(scratch.scores[k + i] + at, weights[i]);
+          else if (i % 2 == 0)
+            store(scratch.pairs[(k + i) / 2] + at, to_pairs(weights[i], weights[i + 1]));
         }
       }
       store(block.total + at, total);

@@ -1,5 +1,5 @@
 // Written by kvgen from streaming.kv and yours to keep: kvgen claims no right to it. Edit streaming.kv.
-// kvgen: streaming.kv source e0ad27c66182 body fcbfc5d5bdda codegen 1
+// kvgen: streaming.kv source e0ad27c66182 body 1f13b1fa909d codegen 1
 // A few queries of one kv head: decoding, and short verify windows.
 //
 // Keys stay as they lie. A vector holds kQuads queries, a quad of lanes each; four dwords of a key, repeated in every quad,
@@ -70,7 +70,7 @@ class Decode : DecodeNumbers<Policy> {
       kVectors <= kMostPass ? kVectors : kVectors % 2 == 0 ? 2 : 1;
   static constexpr int kKeys = std::max(4, (kManyRegisters ? 16 : 8) / kPass / 4 * 4);  // keys in flight
   static constexpr int kForms = kPairs && !kDots ? 2 : 1;  // pairs without a dot product are met as evens and odds
-  static_assert(kVectors % kPass == 0 && kTile % kKeys == 0, "whole passes");
+  static_assert(kVectors % kPass == 0 && kTile % kKeys == 0 && kScores % kWeighed == 0, "whole passes");
 
   KV_INLINE void pack(const Job<Policy>& job, int64_t row, int64_t head, int64_t column, int query) {
     if (kAsStored && !job.query_is_float)
@@ -156,7 +156,7 @@ class Decode : DecodeNumbers<Policy> {
     for (int i = 0; i < groups; ++i)
       for (int v = 0; v < kVectors; ++v) scores[i][v] = scaling(scores[i][v]);
     if (Edge && (count % 4 != 0 || !all_see(tile))) hide(tile, groups, scores);
-    weigh(groups, scores);
+    weigh_tile(groups, scores);
     const Number* values = as_numbers<kValueDim, kValueWidth>(tile.values, count, wide);
     sums_.template add<Edge>(values, count, scores);
   }
@@ -178,7 +178,9 @@ class Decode : DecodeNumbers<Policy> {
   }
 
   /// Scores become weights, relative to the largest score so far; what was summed before follows it.
-  KV_NOINLINE void weigh(int groups, Vec (*scores)[kVectors]) {
+  KV_NOINLINE void weigh_tile(int groups, Vec (*scores)[kVectors]) {
+    for (; groups % kWeighed != 0; ++groups)
+      for (int v = 0; v < kVectors; ++v) scores[groups][v] = splat(-INFINITY);
     for (int v = 0; v < kVectors; ++v) {
       Vec top = scores[0][v];
       for (int i = 1; i < groups; ++i) top = kv::maximum(top, scores[i][v]);
@@ -189,9 +191,11 @@ class Decode : DecodeNumbers<Policy> {
         maximum_[v] = now;
         for (int q = v * kQuads; q < std::min(Queries, (v + 1) * kQuads); ++q) sums_.multiply(q, shrink[q % kQuads * 4]);
       }
-      for (int i = 0; i < groups; ++i) {
-        scores[i][v] = exp2(scores[i][v] - now);
-        total_[v] += scores[i][v];
+      for (int group = 0; group < groups; group += kWeighed) {
+        Vec weights[kWeighed];
+        for (int i = 0; i < kWeighed; ++i) weights[i] = scores[group + i][v];
+        weigh(weights, now, total_[v]);
+        for (int i = 0; i < kWeighed; ++i) scores[group + i][v] = weights[i];
       }
     }
   }
