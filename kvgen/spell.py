@@ -72,6 +72,7 @@ def policy_values(plan: PolicyPlan, package: PackagePlan) -> dict[str, Any]:
         "per_row": _per_row(policy),
         "kernels": _kernels(plan),
         "stored_text": _stored_text(policy),
+        "scores_text": _scores_text(policy),
         "share_decode": isinstance(policy.storage, Ring)
         and (chunk is not None or policy.storage.slack_slots > 0),
         "imports": imports(policy),
@@ -181,6 +182,15 @@ def _kernels(plan: PolicyPlan) -> list[dict[str, str]]:
         {"backend": backend, "path": f"{module[backend]}.{name[backend]}"}
         for backend in plan.backends
     ]
+
+
+def _scores_text(policy: CachePolicy) -> str:
+    scores = policy.scores
+    parts = [f"query {policy.heads.query}"]
+    parts += [] if scores.scale is None else [f"scale {scores.scale}"]
+    parts += [] if scores.softcap is None else [f"softcap {scores.softcap}"]
+    parts += ["sink logits"] if scores.sink_logits else []
+    return ", ".join(parts)
 
 
 def _stored_text(policy: CachePolicy) -> str:

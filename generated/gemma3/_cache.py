@@ -1,5 +1,5 @@
 # Written by kvgen from gemma3.kv and yours to keep: kvgen claims no right to it. Edit gemma3.kv.
-# kvgen: gemma3.kv source 9c5354bdbcbb body e8da30dd1dd7 codegen 1
+# kvgen: gemma3.kv source 9c5354bdbcbb body da118f9d32f6 codegen 1
 """What all caches of this package have in common: what they are made of, and on which kernels they run."""
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ class Cache:
 
     DTYPE: torch.dtype  # of keys and values, unless the constructor says another
     STORED: str  # what the signature says of the storage
+    SCORES: str  # how scores are made
     KERNELS: dict[str, str]  # backend to "module.Class"
     STATELESS = False  # whether nothing is stored
     OPEN_CAPACITY = False  # whether the constructor says how many slots a row has
@@ -75,6 +76,11 @@ class Cache:
     def bytes_per_token(self) -> int:
         """Bytes of one position's keys and values, all heads."""
         return self.kv_heads * (self.key_dim + self.value_dim) * self._dtype.itemsize
+
+    @classmethod
+    def scores(cls) -> str:
+        """How scores are made. Keys and values of a model's later layers depend on it, and `signature` does not."""
+        return cls.SCORES
 
     @property
     def signature(self) -> str:

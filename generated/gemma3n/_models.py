@@ -1,9 +1,11 @@
 # Written by kvgen from gemma3n.kv and yours to keep: kvgen claims no right to it. Edit gemma3n.kv.
-# kvgen: gemma3n.kv source 2ba866454d30 body 897bdca849c0 codegen 1
+# kvgen: gemma3n.kv source 2ba866454d30 body 4949dd6db9a9 codegen 1
 """The caches of a whole model, acted on as one."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import groupby
 from typing import Any
 
 import torch
@@ -88,14 +90,13 @@ class ModelCaches:
     @property
     def signature(self) -> str:
         """The layers' signatures, runs of one written once, and who reads whose."""
-        runs: list[list[Any]] = []
-        for cache in self._caches:
-            if runs and runs[-1][1] == cache.signature:
-                runs[-1][0] += 1
-            else:
-                runs.append([1, cache.signature])
         shared = [f"{layer} from {donor}" for layer, donor in sorted(self.DONORS.items())]
-        return "; ".join([*(f"{count} x {signature}" for count, signature in runs), *shared])
+        return "; ".join([*in_runs(cache.signature for cache in self._caches), *shared])
+
+    @classmethod
+    def scores(cls) -> str:
+        """How the layers' scores are made, runs of one written once."""
+        return "; ".join(in_runs(cls._kind(layer).SCORES for layer in range(cls.LAYERS)))
 
     def positions(self, columns: int) -> torch.Tensor:
         """int64 [B, columns]: the positions of the next columns, the same for every layer; 0 at padding."""
@@ -236,3 +237,8 @@ class ModelCaches:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.LAYERS} layers, rows at {list(self.offsets)}, {self.nbytes:,} bytes)"
+
+
+def in_runs(texts: Iterable[str]) -> list[str]:
+    """Equal neighbours written once, with their number."""
+    return [f"{len(list(alike))} x {text}" for text, alike in groupby(texts)]

@@ -1,5 +1,5 @@
 # Written by kvgen from gpt_oss.kv and yours to keep: kvgen claims no right to it. Edit gpt_oss.kv.
-# kvgen: gpt_oss.kv source 9acd408a8dc0 body cb9197fbebdc codegen 1
+# kvgen: gpt_oss.kv source 9acd408a8dc0 body 4ff06d9c5c6c codegen 1
 """A model's cache as transformers takes it."""
 
 from __future__ import annotations
@@ -98,6 +98,10 @@ class ModelCache(Cache):
     def signature(self) -> str:
         """What the stored bytes mean; known from the first keys on."""
         return "" if self.caches is None else self.caches.signature
+
+    def scores(self) -> str:
+        """How the layers' scores are made."""
+        return self.CACHES.scores()
 
     def clone(self, lazy: bool = False) -> ModelCache:
         """An independent copy. `lazy`: keys and values are copied when they are written, here or there."""

@@ -1,5 +1,5 @@
 # Written by kvgen from smollm2.kv and yours to keep: kvgen claims no right to it. Edit smollm2.kv.
-# kvgen: smollm2.kv source 4545e14289df body cb9197fbebdc codegen 1
+# kvgen: smollm2.kv source 4545e14289df body 4ff06d9c5c6c codegen 1
 """A model's cache as transformers takes it."""
 
 from __future__ import annotations
@@ -98,6 +98,10 @@ class ModelCache(Cache):
     def signature(self) -> str:
         """What the stored bytes mean; known from the first keys on."""
         return "" if self.caches is None else self.caches.signature
+
+    def scores(self) -> str:
+        """How the layers' scores are made."""
+        return self.CACHES.scores()
 
     def clone(self, lazy: bool = False) -> ModelCache:
         """An independent copy. `lazy`: keys and values are copied when they are written, here or there."""

@@ -1,5 +1,5 @@
 # Written by kvgen from streaming.kv and yours to keep: kvgen claims no right to it. Edit streaming.kv.
-# kvgen: streaming.kv source e0ad27c66182 body cb9197fbebdc codegen 1
+# kvgen: streaming.kv source e0ad27c66182 body 4ff06d9c5c6c codegen 1
 """A model's cache as transformers takes it."""
 
 from __future__ import annotations
@@ -98,6 +98,10 @@ class ModelCache(Cache):
     def signature(self) -> str:
         """What the stored bytes mean; known from the first keys on."""
         return "" if self.caches is None else self.caches.signature
+
+    def scores(self) -> str:
+        """How the layers' scores are made."""
+        return self.CACHES.scores()
 
     def clone(self, lazy: bool = False) -> ModelCache:
         """An independent copy. `lazy`: keys and values are copied when they are written, here or there."""

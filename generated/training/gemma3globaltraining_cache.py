@@ -1,5 +1,5 @@
 # Written by kvgen from training.kv and yours to keep: kvgen claims no right to it. Edit training.kv.
-# kvgen: training.kv source 08947af253aa body 5d6c4b4c6101 codegen 1
+# kvgen: training.kv source 08947af253aa body 5509e1c33e62 codegen 1
 """Gemma3GlobalTrainingCache: nothing is stored; for training and scoring.
 
     policy Gemma3GlobalTraining {  # training.kv:24
@@ -66,6 +66,7 @@ class Gemma3GlobalTrainingCache(StatelessCache):
     READ = Gemma3GlobalTrainingRead
     DTYPE = torch.bfloat16
     STORED = "stateless"
+    SCORES = "query 4"
     KERNELS = {
         "torch": "gemma3globaltraining_torch.Gemma3GlobalTrainingTorch",
         "cpu": "gemma3globaltraining_cpu.Gemma3GlobalTrainingCpu",

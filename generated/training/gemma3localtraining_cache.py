@@ -1,5 +1,5 @@
 # Written by kvgen from training.kv and yours to keep: kvgen claims no right to it. Edit training.kv.
-# kvgen: training.kv source 08947af253aa body 80c0c1cf5383 codegen 1
+# kvgen: training.kv source 08947af253aa body ec90cbe0354f codegen 1
 """Gemma3LocalTrainingCache: nothing is stored; for training and scoring.
 
     policy Gemma3LocalTraining {  # training.kv:15
@@ -66,6 +66,7 @@ class Gemma3LocalTrainingCache(StatelessCache):
     READ = Gemma3LocalTrainingRead
     DTYPE = torch.bfloat16
     STORED = "stateless"
+    SCORES = "query 4"
     KERNELS = {
         "torch": "gemma3localtraining_torch.Gemma3LocalTrainingTorch",
         "cpu": "gemma3localtraining_cpu.Gemma3LocalTrainingCpu",

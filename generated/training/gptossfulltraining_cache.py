@@ -1,5 +1,5 @@
 # Written by kvgen from training.kv and yours to keep: kvgen claims no right to it. Edit training.kv.
-# kvgen: training.kv source 08947af253aa body ff30edb3dcfe codegen 1
+# kvgen: training.kv source 08947af253aa body 861b5adc1974 codegen 1
 """GptOssFullTrainingCache: nothing is stored; for training and scoring.
 
     policy GptOssFullTraining {  # training.kv:38
@@ -66,6 +66,7 @@ class GptOssFullTrainingCache(StatelessCache):
     READ = GptOssFullTrainingRead
     DTYPE = torch.bfloat16
     STORED = "stateless"
+    SCORES = "query 64, sink logits"
     KERNELS = {
         "torch": "gptossfulltraining_torch.GptOssFullTrainingTorch",
         "cpu": "gptossfulltraining_cpu.GptOssFullTrainingCpu",

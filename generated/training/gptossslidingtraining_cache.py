@@ -1,5 +1,5 @@
 # Written by kvgen from training.kv and yours to keep: kvgen claims no right to it. Edit training.kv.
-# kvgen: training.kv source 08947af253aa body 8169aa6ccc70 codegen 1
+# kvgen: training.kv source 08947af253aa body 204125c22f17 codegen 1
 """GptOssSlidingTrainingCache: nothing is stored; for training and scoring.
 
     policy GptOssSlidingTraining {  # training.kv:28
@@ -66,6 +66,7 @@ class GptOssSlidingTrainingCache(StatelessCache):
     READ = GptOssSlidingTrainingRead
     DTYPE = torch.bfloat16
     STORED = "stateless"
+    SCORES = "query 64, sink logits"
     KERNELS = {
         "torch": "gptossslidingtraining_torch.GptOssSlidingTrainingTorch",
         "cpu": "gptossslidingtraining_cpu.GptOssSlidingTrainingCpu",

@@ -1,5 +1,5 @@
 # Written by kvgen from training.kv and yours to keep: kvgen claims no right to it. Edit training.kv.
-# kvgen: training.kv source 08947af253aa body b2c42b4eef3d codegen 1
+# kvgen: training.kv source 08947af253aa body fee4990d7998 codegen 1
 """Llama4ChunkedTrainingCache: nothing is stored; for training and scoring.
 
     policy Llama4ChunkedTraining {  # training.kv:42
@@ -66,6 +66,7 @@ class Llama4ChunkedTrainingCache(StatelessCache):
     READ = Llama4ChunkedTrainingRead
     DTYPE = torch.bfloat16
     STORED = "stateless"
+    SCORES = "query 40"
     KERNELS = {
         "torch": "llama4chunkedtraining_torch.Llama4ChunkedTrainingTorch",
         "cpu": "llama4chunkedtraining_cpu.Llama4ChunkedTrainingCpu",

@@ -1,5 +1,5 @@
 # Written by kvgen from training.kv and yours to keep: kvgen claims no right to it. Edit training.kv.
-# kvgen: training.kv source 08947af253aa body e78c706d3333 codegen 1
+# kvgen: training.kv source 08947af253aa body 483f24260937 codegen 1
 """MistralTrainingCache: nothing is stored; for training and scoring.
 
     policy MistralTraining {  # training.kv:6
@@ -66,6 +66,7 @@ class MistralTrainingCache(StatelessCache):
     READ = MistralTrainingRead
     DTYPE = torch.bfloat16
     STORED = "stateless"
+    SCORES = "query 32"
     KERNELS = {
         "torch": "mistraltraining_torch.MistralTrainingTorch",
         "cpu": "mistraltraining_cpu.MistralTrainingCpu",

@@ -1,7 +1,7 @@
 """A cache in a file: its state in safetensors, with what it takes to refuse a wrong or damaged one.
 
-The header's entry `kvgen` is JSON: format version, signature, a digest of all tensors, the state's numbers and strings,
-and the caller's metadata. A file is written beside its place and renamed, so that no reader sees half of one.
+The header's entry `kvgen` is JSON: format version, what the policies say of stored bytes (`signature`) and of scores, a digest
+of all tensors, the state's numbers and strings, and the caller's metadata. A file is written beside its place and renamed, so that no reader sees half of one.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ class Saved(Protocol):
 
     def load_state_dict(self, state: dict[str, Any], *device: Any) -> None: ...
 
+    def scores(self) -> str: ...
+
 
 class PromptFileError(ValueError):
     """A file that no cache can be loaded from: which one, and why."""
@@ -44,6 +46,7 @@ def save(
     about = {
         "format": FORMAT,
         "signature": state["signature"],
+        "scores": cache.scores(),
         "values": values,
         "metadata": dict(metadata or {}),
     }
@@ -65,6 +68,11 @@ def load(cache: Saved, path: str | os.PathLike[str], device: Any = None) -> dict
     digest = about.pop("digest")
     if _digest(about, tensors) != digest:
         raise PromptFileError(f"{path}: it is not as it was written; compute the prompt again")
+    if about["scores"] != cache.scores():
+        raise PromptFileError(
+            f"{path} is of another cache: its scores were made with {about['scores']!r}, this one's are with "
+            f"{cache.scores()!r}; compute the prompt again"
+        )
     try:
         cache.load_state_dict(
             {**about["values"], **tensors}, *(() if device is None else (device,))
@@ -114,7 +122,7 @@ def _about(path: Path, header: dict[str, str] | None) -> dict[str, Any]:
     return entries
 
 
-_ENTRIES = {"signature": str, "digest": str, "values": dict, "metadata": dict}
+_ENTRIES = {"signature": str, "scores": str, "digest": str, "values": dict, "metadata": dict}
 
 
 def _is_tensor(value: object) -> bool:

@@ -98,6 +98,24 @@ def refuse(case, file, data, match=None):
     assert cache.offsets == (3,)
 
 
+@pytest.mark.parametrize("changed", ["softcap 4", "scale 0.5"])
+def test_keys_of_other_scores_are_refused(changed, tmp_path):
+    """They have the same shapes, but a later layer's depend on how the earlier ones attended."""
+    case, file = tiny("mistral"), tmp_path / "prompt"
+    hf = load_package(
+        case.policy.replace("    storage", f"    {changed}\n    storage"), "tiny_other"
+    ).hf
+    save(filled(case, ids(9)[0].tolist()), file)
+    other = hf.TinyHFCache(backend="torch")
+    with pytest.raises(PromptFileError, match=changed):
+        load(other, file)
+    assert other.caches is None
+    layer = filled(case, [3, 4]).caches.layers[0]
+    save(layer, file)
+    with pytest.raises(PromptFileError, match="another cache"):
+        load(filled(case, [3, 4]).caches, file)
+
+
 def test_a_file_of_something_else(tmp_path):
     from safetensors.torch import save_file
 
