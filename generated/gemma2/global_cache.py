@@ -1,5 +1,5 @@
 # Written by kvgen from gemma2.kv and yours to keep: kvgen claims no right to it. Edit gemma2.kv.
-# kvgen: gemma2.kv source 787d6e396025 body 5e9d9eeddc61 codegen 1
+# kvgen: gemma2.kv source 787d6e396025 body 944f02611c24 codegen 1
 """GlobalCache: all tokens of each row.
 
     policy Global {                # gemma2.kv:20
@@ -75,6 +75,7 @@ class GlobalCache(StatefulCache):
     capacity = Constant(None)
 
     DTYPE = torch.bfloat16
+    SCORES = "query 32, scale 0.08333333333333333, softcap 50.0"
     STORED = "contiguous"
     KERNELS = {
         "torch": "global_torch.GlobalTorch",

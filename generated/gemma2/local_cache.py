@@ -1,5 +1,5 @@
 # Written by kvgen from gemma2.kv and yours to keep: kvgen claims no right to it. Edit gemma2.kv.
-# kvgen: gemma2.kv source 787d6e396025 body 102bd65adfbc codegen 1
+# kvgen: gemma2.kv source 787d6e396025 body 99b6192a189a codegen 1
 """LocalCache: the last 4096 tokens of each row, in a ring.
 
     policy Local {                 # gemma2.kv:8
@@ -82,6 +82,7 @@ class LocalCache(StatefulCache):
     bypass_tokens = BYPASS
     DTYPE = torch.bfloat16
     STORED = "ring of 4103 slots"
+    SCORES = "query 32, scale 0.08333333333333333, softcap 50.0"
     KERNELS = {
         "torch": "local_torch.LocalTorch",
         "cpu": "local_cpu.LocalCpu",

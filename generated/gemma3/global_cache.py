@@ -1,5 +1,5 @@
 # Written by kvgen from gemma3.kv and yours to keep: kvgen claims no right to it. Edit gemma3.kv.
-# kvgen: gemma3.kv source 9c5354bdbcbb body e839a7b9af00 codegen 1
+# kvgen: gemma3.kv source 9c5354bdbcbb body a7fe5053a221 codegen 1
 """GlobalCache: all tokens of each row.
 
     policy Global {         # gemma3.kv:17
@@ -72,6 +72,7 @@ class GlobalCache(StatefulCache):
     capacity = Constant(None)
 
     DTYPE = torch.bfloat16
+    SCORES = "query 4"
     STORED = "contiguous"
     KERNELS = {
         "torch": "global_torch.GlobalTorch",

@@ -1,5 +1,5 @@
 # Written by kvgen from gemma3.kv and yours to keep: kvgen claims no right to it. Edit gemma3.kv.
-# kvgen: gemma3.kv source 9c5354bdbcbb body 68c7d803b7bd codegen 1
+# kvgen: gemma3.kv source 9c5354bdbcbb body e17a9f7be665 codegen 1
 """LocalCache: the last 512 tokens of each row, in a ring.
 
     policy Local {             # gemma3.kv:7
@@ -80,6 +80,7 @@ class LocalCache(StatefulCache):
     bypass_tokens = BYPASS
     DTYPE = torch.bfloat16
     STORED = "ring of 519 slots"
+    SCORES = "query 4"
     KERNELS = {
         "torch": "local_torch.LocalTorch",
         "cpu": "local_cpu.LocalCpu",

@@ -1,5 +1,5 @@
 # Written by kvgen from gemma3n.kv and yours to keep: kvgen claims no right to it. Edit gemma3n.kv.
-# kvgen: gemma3n.kv source 2ba866454d30 body 7675002fee6f codegen 1
+# kvgen: gemma3n.kv source 2ba866454d30 body c6e33b547fca codegen 1
 """GlobalCache: all tokens of each row.
 
     policy Global {         # gemma3n.kv:20
@@ -74,6 +74,7 @@ class GlobalCache(StatefulCache):
     capacity = Constant(None)
 
     DTYPE = torch.bfloat16
+    SCORES = "query 8, scale 1.0"
     STORED = "contiguous"
     KERNELS = {
         "torch": "global_torch.GlobalTorch",

@@ -1,5 +1,5 @@
 # Written by kvgen from gemma3n.kv and yours to keep: kvgen claims no right to it. Edit gemma3n.kv.
-# kvgen: gemma3n.kv source 2ba866454d30 body be93c1778116 codegen 1
+# kvgen: gemma3n.kv source 2ba866454d30 body a2c24cf3f248 codegen 1
 """LocalCache: the last 512 tokens of each row, in a ring.
 
     policy Local {             # gemma3n.kv:9
@@ -81,6 +81,7 @@ class LocalCache(StatefulCache):
     bypass_tokens = BYPASS
     DTYPE = torch.bfloat16
     STORED = "ring of 519 slots"
+    SCORES = "query 8, scale 1.0"
     KERNELS = {
         "torch": "local_torch.LocalTorch",
         "cpu": "local_cpu.LocalCpu",

@@ -1,5 +1,5 @@
 # Written by kvgen from gpt_oss.kv and yours to keep: kvgen claims no right to it. Edit gpt_oss.kv.
-# kvgen: gpt_oss.kv source 9acd408a8dc0 body 8892533df7f6 codegen 1
+# kvgen: gpt_oss.kv source 9acd408a8dc0 body 0376c5f63904 codegen 1
 """FullCache: all tokens of each row.
 
     policy Full {            # gpt_oss.kv:19
@@ -73,6 +73,7 @@ class FullCache(StatefulCache):
     capacity = Constant(None)
 
     DTYPE = torch.bfloat16
+    SCORES = "query 64, sink logits"
     STORED = "contiguous"
     KERNELS = {
         "torch": "full_torch.FullTorch",

@@ -1,5 +1,5 @@
 # Written by kvgen from gpt_oss.kv and yours to keep: kvgen claims no right to it. Edit gpt_oss.kv.
-# kvgen: gpt_oss.kv source 9acd408a8dc0 body a21d43c0d9f9 codegen 1
+# kvgen: gpt_oss.kv source 9acd408a8dc0 body 999ecb27914b codegen 1
 """SlidingCache: the last 128 tokens of each row, in a ring.
 
     policy Sliding {           # gpt_oss.kv:8
@@ -80,6 +80,7 @@ class SlidingCache(StatefulCache):
     bypass_tokens = BYPASS
     DTYPE = torch.bfloat16
     STORED = "ring of 135 slots"
+    SCORES = "query 64, sink logits"
     KERNELS = {
         "torch": "sliding_torch.SlidingTorch",
         "cpu": "sliding_cpu.SlidingCpu",

@@ -1,5 +1,5 @@
 # Written by kvgen from llama.kv and yours to keep: kvgen claims no right to it. Edit llama.kv.
-# kvgen: llama.kv source 8972495ac203 body ac6ac40ec258 codegen 1
+# kvgen: llama.kv source 8972495ac203 body 30211b26648f codegen 1
 """FullCache: all tokens of each row.
 
     policy Full {            # llama.kv:7
@@ -72,6 +72,7 @@ class FullCache(StatefulCache):
     capacity = Constant(None)
 
     DTYPE = torch.bfloat16
+    SCORES = "query 32"
     STORED = "contiguous"
     KERNELS = {
         "torch": "full_torch.FullTorch",

@@ -1,5 +1,5 @@
 # Written by kvgen from llama4.kv and yours to keep: kvgen claims no right to it. Edit llama4.kv.
-# kvgen: llama4.kv source fd738860da89 body ef463038f7e6 codegen 1
+# kvgen: llama4.kv source fd738860da89 body 66f7124b1de4 codegen 1
 """ChunkedCache: the last 8192 tokens of each row, in a ring.
 
     policy Chunked {           # llama4.kv:8
@@ -80,6 +80,7 @@ class ChunkedCache(StatefulCache):
     bypass_tokens = BYPASS
     DTYPE = torch.bfloat16
     STORED = "ring of 8199 slots"
+    SCORES = "query 40"
     KERNELS = {
         "torch": "chunked_torch.ChunkedTorch",
         "cpu": "chunked_cpu.ChunkedCpu",

@@ -1,5 +1,5 @@
 # Written by kvgen from llama4.kv and yours to keep: kvgen claims no right to it. Edit llama4.kv.
-# kvgen: llama4.kv source fd738860da89 body 4916877306d6 codegen 1
+# kvgen: llama4.kv source fd738860da89 body d851e561ae75 codegen 1
 """FullCache: all tokens of each row.
 
     policy Full {            # llama4.kv:18
@@ -72,6 +72,7 @@ class FullCache(StatefulCache):
     capacity = Constant(None)
 
     DTYPE = torch.bfloat16
+    SCORES = "query 40"
     STORED = "contiguous"
     KERNELS = {
         "torch": "full_torch.FullTorch",

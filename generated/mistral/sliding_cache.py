@@ -1,5 +1,5 @@
 # Written by kvgen from mistral.kv and yours to keep: kvgen claims no right to it. Edit mistral.kv.
-# kvgen: mistral.kv source 0d21d37929f3 body 2fd0e0e0a189 codegen 1
+# kvgen: mistral.kv source 0d21d37929f3 body f80973f0d21e codegen 1
 """SlidingCache: the last 4096 tokens of each row, in a ring.
 
     policy Sliding {           # mistral.kv:8
@@ -80,6 +80,7 @@ class SlidingCache(StatefulCache):
     bypass_tokens = BYPASS
     DTYPE = torch.bfloat16
     STORED = "ring of 4103 slots"
+    SCORES = "query 32"
     KERNELS = {
         "torch": "sliding_torch.SlidingTorch",
         "cpu": "sliding_cpu.SlidingCpu",

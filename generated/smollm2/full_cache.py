@@ -1,5 +1,5 @@
 # Written by kvgen from smollm2.kv and yours to keep: kvgen claims no right to it. Edit smollm2.kv.
-# kvgen: smollm2.kv source 4545e14289df body e68c0fbd8a20 codegen 1
+# kvgen: smollm2.kv source 4545e14289df body 67c93b9d755a codegen 1
 """FullCache: all tokens of each row.
 
     policy Full {           # smollm2.kv:7
@@ -72,6 +72,7 @@ class FullCache(StatefulCache):
     capacity = Constant(None)
 
     DTYPE = torch.bfloat16
+    SCORES = "query 9"
     STORED = "contiguous"
     KERNELS = {
         "torch": "full_torch.FullTorch",

@@ -1,5 +1,5 @@
 # Written by kvgen from smollm2.kv and yours to keep: kvgen claims no right to it. Edit smollm2.kv.
-# kvgen: smollm2.kv source 4545e14289df body 4ccf66ef7a17 codegen 1
+# kvgen: smollm2.kv source 4545e14289df body ad53ca017022 codegen 1
 """WindowedCache: the last 256 tokens and the first 4 of each row, in a ring.
 
     policy Windowed {          # smollm2.kv:20
@@ -83,6 +83,7 @@ class WindowedCache(StatefulCache):
     bypass_tokens = BYPASS
     DTYPE = torch.bfloat16
     STORED = "ring of 267 slots"
+    SCORES = "query 9"
     KERNELS = {
         "torch": "windowed_torch.WindowedTorch",
         "cpu": "windowed_cpu.WindowedCpu",

@@ -1,5 +1,5 @@
 # Written by kvgen from streaming.kv and yours to keep: kvgen claims no right to it. Edit streaming.kv.
-# kvgen: streaming.kv source e0ad27c66182 body 83d19728e1f5 codegen 1
+# kvgen: streaming.kv source e0ad27c66182 body 1787d3f06dbc codegen 1
 """StreamingCache: the last 2044 tokens and the first 4 of each row, in a ring.
 
     policy Streaming {        # streaming.kv:8
@@ -80,6 +80,7 @@ class StreamingCache(StatefulCache):
 
     DTYPE = torch.float16
     STORED = "ring of 2048 slots"
+    SCORES = "query 32"
     KERNELS = {
         "torch": "streaming_torch.StreamingTorch",
         "cpu": "streaming_cpu.StreamingCpu",
