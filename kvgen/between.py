@@ -219,8 +219,8 @@ def _sinks_cover_window(policy: Resolved, problems: Problems) -> None:
         "KV903",
         f"{_sinks(policy)} sinks and a window of {window.tokens}",
         "a few sinks are enough (4 are usual); perhaps the two numbers are swapped",
-        ("sinks", "as many sinks as the window is long, or more"),
-        ("window", "the window"),
+        ("sinks", f"the first {_sinks(policy)} positions are seen for ever"),
+        ("window", f"but only the {window.tokens} newest"),
     )
 
 

@@ -207,7 +207,7 @@ def _check_donor(
         problems.add(
             "KV407",
             f"layer {share.donor} has no keys and values of its own",
-            Label(donor_word.span, "reads another layer's itself"),
+            Label(donor_word.span, "this layer reads another's itself"),
             f"name the layer that owns what layer {share.donor} reads",
             Label(sharing[share.donor].span, "as this says"),
         )

@@ -12,7 +12,7 @@ DECLARATIONS = ("POLICY", "MODEL")
 
 class Machine:
     """`kind` and `head`: of the declaration in hand, "" and None outside. `opening`: its brace, once in the body.
-    `clause`: the keyword of the clause in hand, which may be whole already."""
+    `clause`: the keyword of the clause in hand, which may be whole already. `last`: the token that was fed last."""
 
     def __init__(self, grammar: Grammar) -> None:
         self.grammar = grammar
@@ -20,6 +20,7 @@ class Machine:
         self.head: Token | None = None
         self.opening: Token | None = None
         self.clause: Token | None = None
+        self.last: Token | None = None
         self._state = cast("Any", grammar.start())
         self._table: Mapping[int, Mapping[str, object]] = self._state.parse_conf.parse_table.states
         self._depth = 0  # of the stack when the clause in hand began
@@ -37,7 +38,7 @@ class Machine:
     def feed(self, token: Token) -> None:
         """Take an allowed token."""
         self._state.feed_token(token)
-        kind = token.type
+        kind, self.last = token.type, token
         if kind in DECLARATIONS:
             self.kind, self.head = self.grammar.words[kind], token
         elif kind == "LBRACE":

@@ -45,8 +45,8 @@ class Mistakes:
             "KV106",
             f"`{shown(token.text)}` does not begin a comment",
             token,
-            "not part of the language",
             "comments begin with `#`",
+            "write `#`",
             fix=Fix.of(token.span, "#"),
         )
 
@@ -58,13 +58,13 @@ class Mistakes:
             "KV106",
             f"`{shown(token.text)}` is not used in the language",
             token,
-            "not part of the language",
-            f"leave {what} out: words are separated by spaces or line ends alone",
+            "words are separated by spaces or line ends alone",
+            f"leave {what} out",
             fix=Fix.of(token.span, " "),
         )
 
     def number(self, token: Token, any_number: bool) -> None:
-        owner = self.machine.clause.text if self.machine.clause else "kvgen"
+        owner = self._counted()
         if token.text.startswith("-"):
             code, why = ("KV208" if any_number else "KV201"), "negative"
             plain = shown(token.text.lstrip("-"))
@@ -76,6 +76,13 @@ class Mistakes:
             code, why = "KV105", "a whole number is due here"
             help = "whole numbers are written `512`, `4_096` or `4k` (4096)"
         self.report(code, f"`{owner}` of {shown(token.text)}", token, why, help)
+
+    def _counted(self) -> str:
+        """What the number that is due counts: the word before it."""
+        last, clause = self.machine.last, self.machine.clause
+        if last is not None and last.type in self.words.types.values():
+            return last.text
+        return "number" if clause is None else clause.text
 
     def name(self, token: Token) -> None:
         self.report(

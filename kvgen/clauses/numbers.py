@@ -31,19 +31,28 @@ def count(
     if value is None:
         problems.add(
             "KV202",
-            f"`{clause.keyword}` of more than 63 bits",
+            f"`{_what(clause, word)}` of more than 63 bits",
             Label(word.span, "positions and slots are counted in 63 bits"),
             f"write a number up to {LARGEST}",
         )
     elif value < least:
         problems.add(
             "KV201",
-            f"`{clause.keyword}` of {value}",
+            f"`{_what(clause, word)}` of {value}",
             Label(word.span, f"must be {least} or more"),
             f"write a whole number of {least} or more{otherwise}",
         )
         return None
     return value
+
+
+def _what(clause: Clause, number: Word) -> str:
+    """What a number of a clause counts: the word before it, in `heads query 8 kv 0` the `kv`."""
+    first = clause.words[:4]  # all but of a `repeat`, whose numbers have signs before them
+    for before, word in zip(first, first[1:], strict=False):
+        if word is number and before.text.isalpha():
+            return before.text
+    return clause.keyword
 
 
 def real(clause: Clause, word: Word, problems: Problems) -> float | None:

@@ -33,14 +33,26 @@ def parameter(path: Path):
 @pytest.mark.filterwarnings("ignore:the cpu backend cannot run here:RuntimeWarning")
 @pytest.mark.parametrize("path", [parameter(path) for path in PAGES if has_code(path)])
 def test_a_page_runs(path, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("CXX", "none")  # `auto` takes torch: C++ kernels cost minutes and have tests
-    (tmp_path / "generated").mkdir()
+    run(path, tmp_path, monkeypatch)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["README.md", "docs/tutorial.md"])
+def test_what_a_newcomer_follows_runs_on_cpp_kernels_too(name, tmp_path, monkeypatch):
+    assert any(module.endswith(".local_cpu") for module in run(ROOT / name, tmp_path, monkeypatch))
+
+
+def run(path, folder, monkeypatch) -> set[str]:
+    """The modules that the page imports of what it compiled."""
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(folder)
+    (folder / "generated").mkdir()
     monkeypatch.delitem(sys.modules, "generated", raising=False)
     torch.manual_seed(0)
     with fresh_imports():
-        Page(named(path), tmp_path).run(path.read_text(encoding="utf-8"))
+        Page(named(path), folder).run(path.read_text(encoding="utf-8"))
+        return {name for name in sys.modules if name.startswith("generated.")}
 
 
 @pytest.mark.parametrize("path", PAGES, ids=named)
