@@ -8,9 +8,15 @@ from typing import NamedTuple
 
 from kvgen.source import Place, SourceFile, Span
 
-# The one table of codes. KV1 how a file is written, KV2 the clauses of a policy, KV3 names and `from`, KV4 models,
-# KV9 warnings, KV91 those of a table that `kvgen tune` wrote. A code keeps its meaning for ever; each has a page in
-# kvgen/explain and a case in tests/language.
+FAMILIES = {
+    "KV1": "How a file is written",
+    "KV2": "The clauses of a policy",
+    "KV3": "Names and `from`",
+    "KV4": "Models",
+    "KV9": "Warnings",  # KV91: of a table that `kvgen tune` wrote
+}
+
+# The one table of codes. A code keeps its meaning for ever; each has a page in kvgen/explain and a case in tests/language.
 CODES: dict[str, str] = {
     "KV100": "the file is not UTF-8",
     "KV101": "unknown clause",

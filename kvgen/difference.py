@@ -12,8 +12,6 @@ from kvgen import model
 from kvgen.ir import CachePolicy, Contiguous, Fixed, Model, Program, Retention, Ring, Stateless
 from kvgen.retention import corners, covers, sight
 
-LONG_ROW = 131_072  # tokens, for what all layers of a model store
-
 
 @dataclass(frozen=True, slots=True)
 class Change:
@@ -150,7 +148,9 @@ _QUESTIONS: tuple[tuple[str, Callable[[CachePolicy], str]], ...] = (
 def _note(topic: str, old: CachePolicy, new: CachePolicy) -> str:
     match topic:
         case "bytes":
-            return _ratio(_row_bytes(old), _row_bytes(new))
+            return _ratio(
+                model.row_bytes(old, model.LONG_ROW), model.row_bytes(new, model.LONG_ROW)
+            )
         case "scores":
             return "the same tokens are seen, with other weights"
         case "padding":
@@ -170,21 +170,11 @@ def _less(old: CachePolicy, new: CachePolicy) -> bool:
     return after is not None and (before is None or after < before)
 
 
-def _row_bytes(policy: CachePolicy) -> int:
-    """Of a row of LONG_ROW tokens."""
-    slots = model.capacity(policy)
-    if isinstance(policy.storage, Stateless):
-        return 0
-    return model.bytes_per_token(policy.heads, policy.dtype) * (
-        LONG_ROW if slots is None else slots
-    )
-
-
 def _ratio(old: int, new: int) -> str:
     if not old or not new or old == new:
         return ""
     more, ratio = ("as much", new / old) if new > old else ("less", old / new)
-    return f"{ratio:,.3g} times {more} for a row of {LONG_ROW:,} tokens"
+    return f"{ratio:,.3g} times {more} for a row of {model.LONG_ROW:,} tokens"
 
 
 # -- what is seen
@@ -288,4 +278,5 @@ def _model(old: Program, before: Model, new: Program, after: Model) -> Iterator[
 def _model_bytes(program: Program, declared: Model) -> int:
     shared = {share.layer for share in declared.shares}
     owners = (i for i in range(declared.layers) if i not in shared)
-    return sum(_row_bytes(program.policy(declared.policy_of(i))) for i in owners)
+    policies = (program.policy(declared.policy_of(i)) for i in owners)
+    return sum(model.row_bytes(policy, model.LONG_ROW) for policy in policies)

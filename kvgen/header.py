@@ -34,9 +34,8 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8")).hexdigest()[:12]
 
 
-_source_digest = functools.lru_cache(maxsize=4)(
-    digest
-)  # one text, a header in every file of its package
+# One text, a header in every file of its package.
+_source_digest = functools.lru_cache(maxsize=4)(digest)
 
 
 def stamp(body: str, source_name: str, formatted: str, comment: str = "#") -> str:

@@ -12,6 +12,7 @@ from kvgen.ir import CachePolicy, DType, Fixed, Heads, Retention, Ring, Stateles
 
 GROWTH_SLOTS = 32  # contiguous storage grows to the next multiple
 SPARE_SLOTS = 63  # and gives slots back once a row has more than these free
+LONG_ROW = 131_072  # tokens, where rows are compared by what they cost
 
 
 # -- 1. What a query sees
@@ -89,6 +90,14 @@ def held_in_slot(policy: CachePolicy, slot: int, offset: int) -> int | None:
 
 def bytes_per_token(heads: Heads, dtype: DType) -> int:
     return heads.kv * (heads.key_dim + heads.value_dim) * dtype.bytes
+
+
+def row_bytes(policy: CachePolicy, tokens: int) -> int:
+    """Of a row with so many tokens, slots that are free because storage grows in steps left out."""
+    if isinstance(policy.storage, Stateless):
+        return 0
+    slots = capacity(policy)
+    return bytes_per_token(policy.heads, policy.dtype) * (tokens if slots is None else slots)
 
 
 # -- 3. One row through its life

@@ -40,21 +40,17 @@ class Plane:
 
 @dataclass(frozen=True, slots=True)
 class PolicyPlan:
-    """How one policy becomes a cache."""
+    """How one policy becomes a cache. Slots and trim rules are not repeated here: `model` says them."""
 
     policy: CachePolicy
-    planes: tuple[Plane, ...]
-    ring_slots: int | None  # R; None without a ring
-    capacity: int | None  # slots a row as declared
-    in_place_columns: int | None  # append_window columns written at once; None: any number
-    always_trimmable: int | None  # tokens that can be taken back at any time; None: all
+    planes: tuple[Plane, ...]  # none where nothing is stored
     backends: tuple[str, ...]
     decisions: tuple[Decision, ...]
     tuned: Table  # what was measured of its kernels
 
     @property
     def stored(self) -> bool:
-        return not isinstance(self.policy.storage, Stateless)
+        return bool(self.planes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,19 +79,14 @@ def plan(program: Program, backends: Collection[str] = BACKENDS, tuned: Table = 
 
 
 def plan_policy(policy: CachePolicy, backends: tuple[str, ...], tuned: Table = ()) -> PolicyPlan:
-    storage, heads = policy.storage, policy.heads
-    ring = model.ring_slots(policy.retention, storage) if isinstance(storage, Ring) else None
+    heads = policy.heads
     planes = (
         Plane("keys", heads.kv, heads.key_dim, policy.dtype.torch_name),
         Plane("values", heads.kv, heads.value_dim, policy.dtype.torch_name),
     )
     return PolicyPlan(
         policy=policy,
-        planes=() if isinstance(storage, Stateless) else planes,
-        ring_slots=ring,
-        capacity=model.capacity(policy),
-        in_place_columns=storage.slack_slots + 1 if isinstance(storage, Ring) else None,
-        always_trimmable=model.always_trimmable(policy),
+        planes=() if isinstance(policy.storage, Stateless) else planes,
         backends=backends,
         decisions=(
             _slots(policy),

@@ -54,7 +54,7 @@ def _case(plan: PolicyPlan) -> dict[str, str]:
         "softcap": repr(policy.scores.softcap),
         "sink_logits": str(policy.scores.sink_logits),
         "options": f'{{"capacity": {_OPEN_CAPACITY}}}'
-        if plan.capacity is None and _is_fixed(policy)
+        if isinstance(policy.storage, Fixed) and policy.storage.slots is None
         else "{}",
     }
 
@@ -77,10 +77,6 @@ def _slots(policy: CachePolicy) -> int | None:
     if not isinstance(policy.storage, Fixed):
         return None
     return policy.storage.slots or _OPEN_CAPACITY
-
-
-def _is_fixed(policy: CachePolicy) -> bool:
-    return isinstance(policy.storage, Fixed)
 
 
 def _listed(words: tuple[str, ...]) -> str:

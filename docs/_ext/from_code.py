@@ -11,16 +11,8 @@ from typing import Any
 
 from kvgen import listing
 from kvgen.clauses import MODEL, POLICY
-from kvgen.diagnostics import CODES
+from kvgen.diagnostics import CODES, FAMILIES
 from kvgen.highlight.pygments import KvLexer
-
-FAMILIES = {
-    "KV1": "How a file is written",
-    "KV2": "The clauses of a policy",
-    "KV3": "Names and `from`",
-    "KV4": "Models",
-    "KV9": "Warnings",
-}
 
 
 def clauses() -> str:
@@ -66,9 +58,7 @@ def _lowered(page: str, levels: int) -> str:
 
 
 def insert(_app: Any, page: str, source: list[str]) -> None:
-    if (
-        page == "decisions/README"
-    ):  # a plain page for readers of the repository, a chapter for the site
+    if page == "decisions/README":  # for the repository a plain page, for the site a chapter
         source[0] += "\n```{toctree}\n:hidden:\n:glob:\n\n0*\n```\n"
     source[0] = re.sub(
         r"^% from_code: (\w+)$", lambda found: PARTS[found[1]](), source[0], flags=re.MULTILINE

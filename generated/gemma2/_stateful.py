@@ -1,5 +1,5 @@
 # Written by kvgen from gemma2.kv and yours to keep: kvgen claims no right to it. Edit gemma2.kv.
-# kvgen: gemma2.kv source 787d6e396025 body efe47fe47ed5 codegen 1
+# kvgen: gemma2.kv source 787d6e396025 body 623383300cf5 codegen 1
 """What the stateful caches of this package have in common: checks, offsets, prepared prefills, moves, graphs."""
 
 from __future__ import annotations
@@ -19,10 +19,8 @@ from ._rows import RowMethods
 from ._state import SavedState
 from ._storage import Storage
 
-Prefill = tuple[
-    tuple[int, ...], tuple[int, ...]
-]  # left padding and tokens still to come, row by row
-
+# left padding and tokens still to come, row by row
+Prefill = tuple[tuple[int, ...], tuple[int, ...]]
 
 GRADIENTS = (
     "k and v need gradients and this cache stores them: train with a `stateless` policy, or append"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 from kvgen.diagnostics import Label, Problems, shown
 from kvgen.syntax import Clause, Word
@@ -49,7 +50,7 @@ def count(
 def _what(clause: Clause, number: Word) -> str:
     """What a number of a clause counts: the word before it, in `heads query 8 kv 0` the `kv`."""
     first = clause.words[:4]  # all but of a `repeat`, whose numbers have signs before them
-    for before, word in zip(first, first[1:], strict=False):
+    for before, word in pairwise(first):
         if word is number and before.text.isalpha():
             return before.text
     return clause.keyword

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from kvgen import model as spec
 from kvgen.draw.kinds import seen_as
-from kvgen.draw.picture import LONG_ROW
 from kvgen.draw.shapes import frame, rect, text
 from kvgen.draw.style import fill_of, text_on
 from kvgen.draw.units import bytes_text, times_less
 from kvgen.ir import CachePolicy, Model, Program, Stateless
+from kvgen.model import LONG_ROW
 
 MOST = 192  # layers drawn; more are counted
 _A_LINE = 48
@@ -77,8 +77,9 @@ def _costs(program: Program, model: Model, x: float, y: float) -> Iterator[str]:
     if all(isinstance(policy.storage, Stateless) for policy in owned):
         yield text(x, y + 13, "nothing is stored: for training and scoring", 13)
         return
-    whole = sum(map(_whole, policies))
-    stored = sum(map(_stored, owned))
+    tokens = (spec.bytes_per_token(policy.heads, policy.dtype) for policy in policies)
+    whole = LONG_ROW * sum(tokens)
+    stored = sum(spec.row_bytes(policy, LONG_ROW) for policy in owned)
     yield text(x, y + 13, f"a row of {LONG_ROW:,} tokens, all layers: {bytes_text(stored)}", 13)
     less = (
         f"{times_less(whole, stored)} less than the {bytes_text(whole)} of"
@@ -86,16 +87,3 @@ def _costs(program: Program, model: Model, x: float, y: float) -> Iterator[str]:
         else "the same as"
     )
     yield text(x, y + 37, f"{less} all tokens in all layers", 13, "soft")
-
-
-def _whole(policy: CachePolicy) -> int:
-    return LONG_ROW * spec.bytes_per_token(policy.heads, policy.dtype)
-
-
-def _stored(policy: CachePolicy) -> int:
-    slots = spec.capacity(policy)
-    return (
-        _whole(policy)
-        if slots is None
-        else slots * spec.bytes_per_token(policy.heads, policy.dtype)
-    )

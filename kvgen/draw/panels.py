@@ -6,11 +6,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 from kvgen.draw.kinds import Kind, seen_as
-from kvgen.draw.picture import LONG_ROW, Cell, Picture
+from kvgen.draw.life import Cell
+from kvgen.draw.picture import Picture
 from kvgen.draw.shapes import frame, line, num, rect, text
 from kvgen.draw.style import fill, fill_of, text_on, tint_of
 from kvgen.draw.units import bytes_text, times_less
 from kvgen.ir import Ring
+from kvgen.model import LONG_ROW
 
 CELL = 16
 THIN = 0.45  # how much of its colour a token has that is not the newest

@@ -6,13 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from kvgen import model
-from kvgen.draw.kinds import Kind, of_pair, of_token, seen_as
+from kvgen.draw.kinds import Kind, of_pair, of_token
 from kvgen.draw.life import LINEAR_SLOTS, Cell, Step, life
 from kvgen.ir import CachePolicy, Contiguous, DType, Fixed, Origin, Program, Ring, Stateless
 from kvgen.miniature import Scaled, scaled
 
 LEAST = 2  # sinks and slack of which fewer would not be seen
-LONG_ROW = 131_072  # tokens, for the comparison of a row's bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,17 +122,14 @@ def _cost(policy: CachePolicy) -> Cost:
         )
         return model.bytes_per_token(heads, dtype)
 
-    whole = token(policy.dtype, True, True) * LONG_ROW
-    slots = model.capacity(policy)
-    stored = 0 if isinstance(policy.storage, Stateless) else LONG_ROW if slots is None else slots
     return Cost(
         keys=token(policy.dtype, True, False),
         values=token(policy.dtype, False, True),
         keys_f32=token(DType.F32, True, False),
         values_f32=token(DType.F32, False, True),
-        long_row=token(policy.dtype, True, True) * stored,
-        whole=whole,
-        slots=slots,
+        long_row=model.row_bytes(policy, model.LONG_ROW),
+        whole=token(policy.dtype, True, True) * model.LONG_ROW,
+        slots=model.capacity(policy),
     )
 
 
@@ -184,5 +180,3 @@ _MEANINGS = (
     (Kind.PADDING, "padding, no token", "padding", ""),
     (Kind.EMPTY, "free slot", "storage", "storage contiguous, the default"),
 )
-
-__all__ = ["LONG_ROW", "Cell", "Cost", "Entry", "Picture", "Step", "picture", "pictures", "seen_as"]

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from kvgen.draw.kinds import Kind
-from kvgen.draw.picture import LONG_ROW, Cell, Picture
+from kvgen.draw.life import Cell
+from kvgen.draw.picture import Picture
 from kvgen.draw.shapes import wrapped
 from kvgen.draw.units import bytes_text
 from kvgen.ir import Model
+from kvgen.model import LONG_ROW
 
 _SIGHT = {
     Kind.SINK: "▓▓",

@@ -55,9 +55,8 @@ class Walk:
     def __init__(self, subject: Subject | Together, clock: Clock) -> None:
         self.subject, self.clock = subject, clock
         self.sequences = self.reads = 0
-        self.deepest = self.whole = (
-            0  # moves of the deepest tree that was walked whole, and its sequences
-        )
+        # moves of the deepest tree that was walked whole, and its sequences
+        self.deepest = self.whole = 0
 
     def deeper(self, most: int) -> None:
         """Depth after depth."""
