@@ -235,12 +235,17 @@ def _bytes(policy: CachePolicy) -> Decision:
     )
 
 
+def decisions(policy: PolicyPlan) -> tuple[Decision, ...]:
+    """All that was decided of a policy: what its backends share, then what each decides alone."""
+    own = (one for name in policy.backends for one in registry.decisions(name, policy))
+    return (*policy.decisions, *own)
+
+
 def describe(package: PackagePlan) -> str:
     """The plan as `kvgen compile --emit plan` prints it."""
     lines: list[str] = []
     for policy in package.policies:
-        own = (d for name in package.backends for d in registry.decisions(name, policy))
-        lines += [f"policy {policy.policy.name}", *_table((*policy.decisions, *own)), ""]
+        lines += [f"policy {policy.policy.name}", *_table(decisions(policy)), ""]
     for caches in package.models:
         lines += [f"model {caches.model.name}", *_table(caches.decisions), ""]
     return "\n".join(lines)

@@ -10,7 +10,7 @@ from kvgen.backends import BACKENDS
 from kvgen.draw import code, svg
 from kvgen.draw.picture import Picture
 from kvgen.draw.style import sheet
-from kvgen.plan import Decision, PackagePlan
+from kvgen.plan import Decision, PackagePlan, decisions
 
 _STYLE = """
 *{box-sizing:border-box}
@@ -75,14 +75,14 @@ def _pictures(package: PackagePlan, found: Sequence[Picture]) -> Iterator[str]:
 def _plan(package: PackagePlan) -> Iterator[str]:
     yield '<h2 id="plan">What was decided, and why</h2>'
     for plan in package.policies:
-        yield from _decisions(f"policy {plan.policy.name}", plan.decisions)
+        yield from _decisions(f"policy {plan.policy.name}", decisions(plan))
     for plan in package.models:
         yield from _decisions(f"model {plan.model.name}", plan.decisions)
 
 
-def _decisions(title: str, decisions: Sequence[Decision]) -> Iterator[str]:
+def _decisions(title: str, found: Sequence[Decision]) -> Iterator[str]:
     yield f"<h3>{escape(title)}</h3><table>"
-    for one in decisions:
+    for one in found:
         cells = f"<td>{escape(one.choice)}</td><td>{escape(one.why)}</td>"
         yield f"<tr><th>{escape(one.topic)}</th>{cells}</tr>"
     yield "</table>"

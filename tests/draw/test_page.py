@@ -1,12 +1,13 @@
 """The HTML page: whole, inert, with the plan, a report and every emitted file."""
 
+from html import escape
 from html.parser import HTMLParser
 
 import pytest
 
 from kvgen.draw import draw
 from kvgen.emit import emit
-from kvgen.plan import plan
+from kvgen.plan import decisions, plan
 from tests.draw.browser import BROWSER, pixels, screenshot
 from tests.draw.conftest import policy_program, program_of
 from tests.draw.test_text import TEXT
@@ -63,7 +64,13 @@ def test_holds_source_reasons_report_and_files():
     assert program.formatted in texts and "proved: 3 < 4 & all" in texts
     assert set(emit(plan(program)).values()) <= set(texts)
     for policy in plan(program).policies:
-        assert all(decision.topic in page for decision in policy.decisions)
+        found = decisions(policy)
+        assert {"slots", "bytes"} < {one.topic for one in found} and len(found) > len(
+            policy.decisions
+        )
+        assert all(
+            escape(part) in page for one in found for part in (one.topic, one.choice, one.why)
+        )
 
 
 @pytest.mark.skipif(BROWSER is None, reason="needs Chromium: apt-get install chromium")
