@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from math import lcm
 
 from kvgen import model
 from kvgen.ir import CachePolicy, Contiguous, Fixed, Model, Program, Retention, Ring, Stateless
 from kvgen.retention import corners, covers, sight
+
+_MOST_LAYERS = 1 << 16  # looked at one by one
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +177,8 @@ def _ratio(old: int, new: int) -> str:
     if not old or not new or old == new:
         return ""
     more, ratio = ("as much", new / old) if new > old else ("less", old / new)
+    if ratio < 1.005:
+        return f"hardly {'more' if new > old else 'less'} for a row of {model.LONG_ROW:,} tokens"
     return f"{ratio:,.3g} times {more} for a row of {model.LONG_ROW:,} tokens"
 
 
@@ -257,26 +262,31 @@ def _models(old: Program, new: Program) -> Iterator[Section]:
 
 def _model(old: Program, before: Model, new: Program, after: Model) -> Iterator[Change]:
     if before.layers != after.layers:
-        yield Change("layers", str(before.layers), str(after.layers))
-    moved = [
-        i
-        for i in range(min(before.layers, after.layers))
-        if before.policy_of(i) != after.policy_of(i)
-    ]
+        yield Change("layers", f"{before.layers:,}", f"{after.layers:,}")
+    first, moved = _moved(before, after)
     if moved:
-        first = moved[0]
         yield Change("policies", f"layer {first} {before.policy_of(first)}", after.policy_of(first),
-                     f"{len(moved)} layers have another policy")  # fmt: skip
+                     f"{moved} have another policy")  # fmt: skip
     if before.shares != after.shares:
         yield Change("shares", f"{len(before.shares)} layers", f"{len(after.shares)}",
                      "layers that share own no cache")  # fmt: skip
-    stored = _model_bytes(old, before), _model_bytes(new, after)
+    stored = (
+        model.model_bytes(old, before, model.LONG_ROW),
+        model.model_bytes(new, after, model.LONG_ROW),
+    )
     if stored[0] != stored[1]:
         yield Change("bytes", f"{stored[0]:,}", f"{stored[1]:,}", _ratio(*stored))
 
 
-def _model_bytes(program: Program, declared: Model) -> int:
-    shared = {share.layer for share in declared.shares}
-    owners = (i for i in range(declared.layers) if i not in shared)
-    policies = (program.policy(declared.policy_of(i)) for i in owners)
-    return sum(model.row_bytes(policy, model.LONG_ROW) for policy in policies)
+def _moved(before: Model, after: Model) -> tuple[int, str]:
+    """(the first layer whose policy is another, how many there are). Both patterns begin again after a period."""
+    layers = min(before.layers, after.layers)
+    period = min(layers, lcm(before.period, after.period))
+    looked_at = min(period, _MOST_LAYERS)
+    moved = [i for i in range(looked_at) if before.policy_of(i) != after.policy_of(i)]
+    if not moved:
+        return 0, ""
+    if looked_at < period:
+        return moved[0], f"{len(moved):,} layers or more"
+    whole, rest = divmod(layers, period)
+    return moved[0], f"{whole * len(moved) + sum(i < rest for i in moved):,} layers"

@@ -152,9 +152,24 @@ class Model:
     repeat: tuple[Entry, ...]
     shares: tuple[Share, ...]  # by layer
 
+    @property
+    def period(self) -> int:
+        """Layers after which the pattern begins again."""
+        return sum(entry.count for entry in self.repeat)
+
+    def count(self, policy: str) -> int:
+        """How many layers have a policy, without laying the pattern out."""
+        whole, rest = divmod(self.layers, self.period)
+        found = 0
+        for entry in self.repeat:
+            if entry.policy == policy:
+                found += whole * entry.count + min(rest, entry.count)
+            rest = max(0, rest - entry.count)
+        return found
+
     def policy_of(self, layer: int) -> str:
         """The policy's name of one layer, without laying the pattern out."""
-        index = layer % sum(entry.count for entry in self.repeat)
+        index = layer % self.period
         for entry in self.repeat:
             if index < entry.count:
                 return entry.policy

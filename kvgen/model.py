@@ -8,7 +8,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from kvgen.ir import CachePolicy, DType, Fixed, Heads, Retention, Ring, Stateless
+from kvgen.ir import (
+    CachePolicy,
+    DType,
+    Fixed,
+    Heads,
+    Model,
+    Program,
+    Retention,
+    Ring,
+    Stateless,
+)
 
 GROWTH_SLOTS = 32  # contiguous storage grows to the next multiple
 SPARE_SLOTS = 63  # and gives slots back once a row has more than these free
@@ -98,6 +108,14 @@ def row_bytes(policy: CachePolicy, tokens: int) -> int:
         return 0
     slots = capacity(policy)
     return bytes_per_token(policy.heads, policy.dtype) * (tokens if slots is None else slots)
+
+
+def model_bytes(program: Program, model: Model, tokens: int) -> int:
+    """Of a row with so many tokens, in all the layers of a model that own a cache."""
+    names = {entry.policy for entry in model.repeat}
+    rows = {name: row_bytes(program.policy(name), tokens) for name in names}
+    spared = sum(rows[model.policy_of(share.layer)] for share in model.shares)
+    return sum(model.count(name) * rows[name] for name in names) - spared
 
 
 # -- 3. One row through its life

@@ -58,12 +58,10 @@ def _layer(policy: CachePolicy, layer: int, donor: int | None, x: float, y: floa
 
 def _legend(program: Program, model: Model, x: float, y: float) -> Iterator[str]:
     names = dict.fromkeys(model.policy_of(layer) for layer in range(min(model.layers, MOST)))
-    donors = {share.layer for share in model.shares}
     for number, name in enumerate(names):
         policy = program.policy(name)
-        layers = [i for i in range(model.layers) if model.policy_of(i) == name]
-        shared = sum(i in donors for i in layers)
-        words = f"{name}, {len(layers)} layers" + (
+        shared = sum(model.policy_of(share.layer) == name for share in model.shares)
+        words = f"{name}, {model.count(name)} layers" + (
             f", {shared} of them share (dashed)" if shared else ""
         )
         yield rect(x, y + number * 24, 18, 18, fill=fill_of(seen_as(policy)), rx=3)
@@ -71,15 +69,13 @@ def _legend(program: Program, model: Model, x: float, y: float) -> Iterator[str]
 
 
 def _costs(program: Program, model: Model, x: float, y: float) -> Iterator[str]:
-    donors = {share.layer for share in model.shares}
-    policies = [program.policy(model.policy_of(i)) for i in range(model.layers)]
-    owned = [policy for i, policy in enumerate(policies) if i not in donors]
-    if all(isinstance(policy.storage, Stateless) for policy in owned):
+    policies = {entry.policy: program.policy(entry.policy) for entry in model.repeat}
+    if all(isinstance(policy.storage, Stateless) for policy in policies.values()):
         yield text(x, y + 13, "nothing is stored: for training and scoring", 13)
         return
-    tokens = (spec.bytes_per_token(policy.heads, policy.dtype) for policy in policies)
-    whole = LONG_ROW * sum(tokens)
-    stored = sum(spec.row_bytes(policy, LONG_ROW) for policy in owned)
+    tokens = {name: spec.bytes_per_token(p.heads, p.dtype) for name, p in policies.items()}
+    whole = LONG_ROW * sum(model.count(name) * tokens[name] for name in policies)
+    stored = spec.model_bytes(program, model, LONG_ROW)
     yield text(x, y + 13, f"a row of {LONG_ROW:,} tokens, all layers: {bytes_text(stored)}", 13)
     less = (
         f"{times_less(whole, stored)} less than the {bytes_text(whole)} of"

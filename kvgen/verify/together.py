@@ -121,11 +121,15 @@ def _kept(model: Model) -> list[int]:
     sharing = {share.layer: share.donor for share in model.shares}
     counts: dict[str, int] = {}
     kept: set[int] = set()
-    for layer in range(min(model.layers, KEPT * sum(entry.count for entry in model.repeat))):
-        name = model.policy_of(layer)
-        if layer not in sharing and counts.get(name, 0) < KEPT:
-            counts[name] = counts.get(name, 0) + 1
-            kept.add(layer)
+    first = 0
+    for entry in model.repeat * KEPT:
+        for layer in range(first, min(first + entry.count, model.layers)):
+            if counts.get(entry.policy, 0) == KEPT:
+                break
+            if layer not in sharing:
+                counts[entry.policy] = counts.get(entry.policy, 0) + 1
+                kept.add(layer)
+        first += entry.count
     for layer, donor in list(sharing.items())[:1] + list(sharing.items())[1:][-1:]:
         kept |= {layer, donor}
     return sorted(kept)

@@ -110,3 +110,34 @@ def test_command(tmp_path):
     assert found.returncode == 1 and "window 512 -> window 1,024" in found.stdout
     assert json.loads(kvgen("policies/gemma3.kv", mine, "--format", "json").stdout)[0]["changes"]
     assert kvgen("policies", mine).returncode == 2
+
+
+@pytest.mark.parametrize("layers", [5, 11, 12, 13, 26])
+def test_layers_with_another_policy_are_counted_as_if_one_by_one(layers):
+    old, new = (
+        program(
+            f"policy A {{ {SHAPE} }} policy B {{ {SHAPE} window 3 }} model M {{ layers {n} repeat {repeat} }}"
+        )
+        for n, repeat in ((layers, "A * 3, B"), (layers + 1, "B, A * 2"))
+    )
+    before, after = old.models[0], new.models[0]
+    moved = [i for i in range(layers) if before.policy_of(i) != after.policy_of(i)]
+    section = difference(old, new)[-1]
+    policies = next(change for change in section.changes if change.topic == "policies")
+    assert policies.old == f"layer {moved[0]} {before.policy_of(moved[0])}"
+    assert policies.note == f"{len(moved)} layers have another policy"
+    for declared in (before, after):
+        each = [declared.policy_of(i) for i in range(declared.layers)]
+        assert all(declared.count(name) == each.count(name) for name in "AB")
+
+
+def test_a_model_of_more_layers_than_can_be_counted():
+    most = 2**63 - 1
+    old, new = (
+        program(
+            f"policy A {{ {SHAPE} }} policy B {{ {SHAPE} window 3 }} model M {{ layers {most} repeat A * {n}, B * {most} }}"
+        )
+        for n in (3, 4)
+    )
+    section = difference(old, new)[-1]
+    assert "1 layers or more have another policy" in {change.note for change in section.changes}

@@ -215,3 +215,10 @@ def test_a_model_of_both_kinds_says_what_was_not_tested():
     program = program_of(mixed)
     report = verify_model(program, program.models[0], ("torch",), 1.0)
     assert report.tests == () and "some are stateless" in report.untested[0]
+
+
+def test_a_model_of_more_layers_than_can_be_laid_out():
+    most = 2**63 - 1
+    layers = f"layers   {most}\n    repeat   Draft * {most}, Plain, Whole"
+    text = TEXT[: TEXT.index("    layers   6")] + f"    {layers}\n}}\n"
+    assert [policy.name for policy in net(text).layers] == ["Draft", "Draft"]
