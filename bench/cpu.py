@@ -76,6 +76,7 @@ def tables() -> tuple[Table, ...]:
         Case(32, 8, 128, BF16, w, n)
         for n, w in itertools.product((256, 1024, 4096, 16384, 65536), (1024, None, 4096, 128))
     ]
+    tiny = tuple(Case(*heads, BF16, 16, 50) for heads in HEADS[:2])
     prompt = [Case(*heads, dtype, 512, 4096) for heads in HEADS for dtype in (BF16, F32)]
     longer = [Case(32, 8, 128, BF16, 512, 16384), Case(32, 8, 128, BF16, None, 4096)]
     others = ("kvgen", "dynamic", "static", "packed")
@@ -87,12 +88,12 @@ def tables() -> tuple[Table, ...]:
               tuple(at[:4]), lambda case, m: verify(case, m, 5)),
         Table("prefill", "prefill", 4, ("gemm", "bound"), (*prompt, *longer), lambda case, m: prefill(case, m, 2), HEADS[:1]),
         Table("latency", "one layer's step, window 16, hot", 0.5, (),
-              tuple(Case(*heads, BF16, 16, 50) for heads in HEADS[:2]), latency),
+              tiny, latency),
         Table("context", "decode against context, cold", 4, ("read", "bound"), tuple(contexts),
               lambda case, m: decode(case, m, others[:3], 2), HEADS[:3]),
         Table("flex", "compiled flex attention, decode, cold", 2, ("read",), (at[0], at[4]),
               lambda case, m: decode(case, m, ("kvgen", "packed", "flex"), 3)),
-        Table("starts", "a policy's first build, and a start after it", 0.5, (), (at[0],), lambda case, _: starts(case)),
+        Table("starts", "a policy's first build, and a start after it", 0.5, (), (tiny[0],), lambda case, _: starts(case)),
     )  # fmt: skip
 
 
