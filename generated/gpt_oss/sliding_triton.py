@@ -1,5 +1,5 @@
 # Written by kvgen from gpt_oss.kv and yours to keep: kvgen claims no right to it. Edit gpt_oss.kv.
-# kvgen: gpt_oss.kv source 9acd408a8dc0 body e6dc2a4a6adf codegen 1
+# kvgen: gpt_oss.kv source 9acd408a8dc0 body ea5e32db4a8b codegen 1
 """Triton kernels of SlidingCache: append, decode and verify straight from the ring, windows beside it."""
 
 import triton
@@ -59,7 +59,7 @@ PLANS = {
     ),
     ("gfx942", 2): (
         DecodePlan(rows=64, keys=64, warps=4, stages=2, splits=1, split=192),
-        TilePlan(rows=128, keys=64, warps=4, stages=1, edge_stages=1),
+        TilePlan(rows=128, keys=32, warps=4, stages=1, edge_stages=1),
     ),
     ("gfx942", 4): (
         DecodePlan(rows=64, keys=32, warps=4, stages=2, splits=1, split=160),
@@ -496,8 +496,8 @@ def window(
         # together they see [low, newest], each of them sees [clean_low, oldest]
         low = first_seen(oldest)
         clean_low = first_seen(newest)
-        # a full tile of columns has no tile of keys that all of it sees: no clean loops then
-        ALL_EDGE: tl.constexpr = WINDOW < ROWS + KEYS - 1
+        # fewer than 3 tiles of keys are seen by all of a full tile of columns: they are masked like the rest
+        ALL_EDGE: tl.constexpr = WINDOW < ROWS + 3 * KEYS - 1
         if ALL_EDGE:
             clean_low = newest + 1
         if HELD:

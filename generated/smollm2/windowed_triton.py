@@ -1,5 +1,5 @@
 # Written by kvgen from smollm2.kv and yours to keep: kvgen claims no right to it. Edit smollm2.kv.
-# kvgen: smollm2.kv source 4545e14289df body 8fb24b495918 codegen 1
+# kvgen: smollm2.kv source 4545e14289df body 4aa8719408b4 codegen 1
 """Triton kernels of WindowedCache: append, decode and verify straight from the ring, windows beside it."""
 
 import triton
@@ -60,7 +60,7 @@ PLANS = {
     ),
     ("gfx942", 2): (
         DecodePlan(rows=64, keys=64, warps=4, stages=2, splits=2, split=192),
-        TilePlan(rows=128, keys=64, warps=4, stages=1, edge_stages=1),
+        TilePlan(rows=128, keys=32, warps=4, stages=1, edge_stages=1),
     ),
     ("gfx942", 4): (
         DecodePlan(rows=64, keys=32, warps=4, stages=2, splits=2, split=160),
@@ -486,6 +486,10 @@ def window(
         # together they see [low, newest], each of them sees [clean_low, oldest]
         low = tl.maximum(first_seen(oldest), SINKS)
         clean_low = tl.maximum(first_seen(newest), SINKS)
+        # fewer than 3 tiles of keys are seen by all of a full tile of columns: they are masked like the rest
+        ALL_EDGE: tl.constexpr = WINDOW < ROWS + 3 * KEYS - 1
+        if ALL_EDGE:
+            clean_low = newest + 1
         if HELD:
             # the ring: whole tiles that end where it wraps, then whole tiles from its first slot
             old_keys = keys + (row * KV_HEADS + head) * SLOTS * KEY_DIM
@@ -495,6 +499,9 @@ def window(
             wrap = tl.minimum(ring_clean + SLOTS - slot_of(ring_clean), first)
             before = (wrap - ring_clean) // KEYS
             after = (first - wrap) // KEYS
+            if ALL_EDGE:
+                before = 0
+                after = 0
             a = wrap - before * KEYS
             b = wrap + after * KEYS
             a_slot = slot_of(a)
@@ -531,6 +538,8 @@ def window(
         sink_tiles = tl.cdiv(sinks - base, KEYS)
         flat_clean = tl.minimum(tl.maximum(clean_low, flat_low), newest + 1)
         tiles = tl.maximum(oldest + 1 - flat_clean, 0) // KEYS
+        if ALL_EDGE:
+            tiles = 0
         rest = flat_clean + tiles * KEYS
         left_tiles = sink_tiles + tl.cdiv(tl.maximum(flat_clean - flat_low, 0), KEYS)
         edge_tiles = left_tiles + tl.cdiv(newest + 1 - rest, KEYS)

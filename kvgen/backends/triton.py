@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from kvgen import model
 from kvgen.backends import File
 from kvgen.backends.triton_tiles import (
+    FEW_CLEAN,
     BackwardRow,
     PlanRow,
     all_edge,
@@ -180,6 +181,7 @@ def words(plan: TritonPlan) -> dict[str, object]:
         "window_sources": window_sources(plan),
         "sink_tokens": sink_tokens(plan),
         "reach": reach_of(plan),
+        "few_clean": FEW_CLEAN,
         "used": used(plan),
         "rest": rest(plan),
         "run": "" if plan.wraps else "run_",
