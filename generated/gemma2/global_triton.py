@@ -1,5 +1,5 @@
 # Written by kvgen from gemma2.kv and yours to keep: kvgen claims no right to it. Edit gemma2.kv.
-# kvgen: gemma2.kv source 787d6e396025 body 5ca2acd2edd1 codegen 1
+# kvgen: gemma2.kv source 787d6e396025 body 666edd24b126 codegen 1
 """Triton kernels of GlobalCache: append, decode, verify and windows over slots in the order of positions."""
 
 import triton
@@ -11,11 +11,11 @@ from .global_policy import runs
 
 QUERY_HEADS = tl.constexpr(32)  # gemma2.kv:9 heads query 32 kv 16
 KV_HEADS = tl.constexpr(16)  # gemma2.kv:9 heads query 32 kv 16
-GROUP = tl.constexpr(2)
+GROUP = tl.constexpr(2)  # query heads that read a kv head
 KEY_DIM = tl.constexpr(128)  # gemma2.kv:10 dim 128
 VALUE_DIM = tl.constexpr(128)  # gemma2.kv:10 dim 128
-KEY_BLOCK = tl.constexpr(128)
-VALUE_BLOCK = tl.constexpr(128)
+KEY_BLOCK = tl.constexpr(128)  # the power of two that holds it
+VALUE_BLOCK = tl.constexpr(128)  # the power of two that holds it
 SOFTCAP = tl.constexpr(50.0)  # gemma2.kv:13 softcap 50
 LOG2E = tl.constexpr(1.4426950408889634)
 LN2 = tl.constexpr(0.6931471805599453)
@@ -109,6 +109,7 @@ def append_step(
 ):
     """Store a few columns of every row, keys and values, and move the row's place on the device.
 
+    `places`, int32 [rows, 4]: start, first and end of the columns stored last, and whether a row was full.
     One program a row does it all. Nobody else reads the place it moves: a replayed graph has no race.
     """
     row = tl.program_id(0).to(tl.int64)

@@ -1,5 +1,5 @@
 # Written by kvgen from gemma2.kv and yours to keep: kvgen claims no right to it. Edit gemma2.kv.
-# kvgen: gemma2.kv source 787d6e396025 body 08c17d13cb28 codegen 1
+# kvgen: gemma2.kv source 787d6e396025 body 9b3ad71d598d codegen 1
 """Triton kernels of LocalCache: append, decode and verify straight from the ring, windows beside it."""
 
 import triton
@@ -11,14 +11,14 @@ from .local_policy import runs
 
 QUERY_HEADS = tl.constexpr(32)  # gemma2.kv:9 heads query 32 kv 16
 KV_HEADS = tl.constexpr(16)  # gemma2.kv:9 heads query 32 kv 16
-GROUP = tl.constexpr(2)
+GROUP = tl.constexpr(2)  # query heads that read a kv head
 KEY_DIM = tl.constexpr(128)  # gemma2.kv:10 dim 128
 VALUE_DIM = tl.constexpr(128)  # gemma2.kv:10 dim 128
-KEY_BLOCK = tl.constexpr(128)
-VALUE_BLOCK = tl.constexpr(128)
+KEY_BLOCK = tl.constexpr(128)  # the power of two that holds it
+VALUE_BLOCK = tl.constexpr(128)  # the power of two that holds it
 WINDOW = tl.constexpr(4096)  # gemma2.kv:14 window 4096
 RING = tl.constexpr(4103)  # gemma2.kv:15 storage ring slack 7
-SLOTS = tl.constexpr(4103)
+SLOTS = tl.constexpr(4103)  # of a row: the ring
 SOFTCAP = tl.constexpr(50.0)  # gemma2.kv:13 softcap 50
 LOG2E = tl.constexpr(1.4426950408889634)
 LN2 = tl.constexpr(0.6931471805599453)
@@ -117,6 +117,7 @@ def append_step(
 ):
     """Store a few columns of every row, keys and values, and move the row's place on the device.
 
+    `places`, int32 [rows, 4]: start, first and end of the columns stored last, and whether a row was full.
     One program a row does it all. Nobody else reads the place it moves: a replayed graph has no race.
     """
     row = tl.program_id(0).to(tl.int64)

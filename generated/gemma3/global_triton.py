@@ -1,5 +1,5 @@
 # Written by kvgen from gemma3.kv and yours to keep: kvgen claims no right to it. Edit gemma3.kv.
-# kvgen: gemma3.kv source 9c5354bdbcbb body 555c699e4339 codegen 1
+# kvgen: gemma3.kv source 9c5354bdbcbb body 23a62ddbba4e codegen 1
 """Triton kernels of GlobalCache: append, decode, verify and windows over slots in the order of positions."""
 
 import triton
@@ -11,11 +11,11 @@ from .global_policy import runs
 
 QUERY_HEADS = tl.constexpr(4)  # gemma3.kv:18 heads query 4 kv 1
 KV_HEADS = tl.constexpr(1)  # gemma3.kv:18 heads query 4 kv 1
-GROUP = tl.constexpr(4)
+GROUP = tl.constexpr(4)  # query heads that read a kv head
 KEY_DIM = tl.constexpr(256)  # gemma3.kv:19 dim 256
 VALUE_DIM = tl.constexpr(256)  # gemma3.kv:19 dim 256
-KEY_BLOCK = tl.constexpr(256)
-VALUE_BLOCK = tl.constexpr(256)
+KEY_BLOCK = tl.constexpr(256)  # the power of two that holds it
+VALUE_BLOCK = tl.constexpr(256)  # the power of two that holds it
 LOG2E = tl.constexpr(1.4426950408889634)
 LN2 = tl.constexpr(0.6931471805599453)
 FAR = tl.constexpr(1 << 30)  # a position that nothing sees, a distance that nothing reaches
@@ -108,6 +108,7 @@ def append_step(
 ):
     """Store a few columns of every row, keys and values, and move the row's place on the device.
 
+    `places`, int32 [rows, 4]: start, first and end of the columns stored last, and whether a row was full.
     One program a row does it all. Nobody else reads the place it moves: a replayed graph has no race.
     """
     row = tl.program_id(0).to(tl.int64)

@@ -1,5 +1,5 @@
 # Written by kvgen from gemma3.kv and yours to keep: kvgen claims no right to it. Edit gemma3.kv.
-# kvgen: gemma3.kv source 9c5354bdbcbb body d5cd5e5265f9 codegen 1
+# kvgen: gemma3.kv source 9c5354bdbcbb body c7a51a095028 codegen 1
 """Triton kernels of LocalCache: append, decode and verify straight from the ring, windows beside it."""
 
 import triton
@@ -11,14 +11,14 @@ from .local_policy import runs
 
 QUERY_HEADS = tl.constexpr(4)  # gemma3.kv:8 heads query 4 kv 1
 KV_HEADS = tl.constexpr(1)  # gemma3.kv:8 heads query 4 kv 1
-GROUP = tl.constexpr(4)
+GROUP = tl.constexpr(4)  # query heads that read a kv head
 KEY_DIM = tl.constexpr(256)  # gemma3.kv:9 dim 256
 VALUE_DIM = tl.constexpr(256)  # gemma3.kv:9 dim 256
-KEY_BLOCK = tl.constexpr(256)
-VALUE_BLOCK = tl.constexpr(256)
+KEY_BLOCK = tl.constexpr(256)  # the power of two that holds it
+VALUE_BLOCK = tl.constexpr(256)  # the power of two that holds it
 WINDOW = tl.constexpr(512)  # gemma3.kv:11 window 512
 RING = tl.constexpr(519)  # gemma3.kv:12 storage ring slack 7
-SLOTS = tl.constexpr(519)
+SLOTS = tl.constexpr(519)  # of a row: the ring
 LOG2E = tl.constexpr(1.4426950408889634)
 LN2 = tl.constexpr(0.6931471805599453)
 FAR = tl.constexpr(1 << 30)  # a position that nothing sees, a distance that nothing reaches
@@ -116,6 +116,7 @@ def append_step(
 ):
     """Store a few columns of every row, keys and values, and move the row's place on the device.
 
+    `places`, int32 [rows, 4]: start, first and end of the columns stored last, and whether a row was full.
     One program a row does it all. Nobody else reads the place it moves: a replayed graph has no race.
     """
     row = tl.program_id(0).to(tl.int64)

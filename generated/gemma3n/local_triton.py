@@ -1,5 +1,5 @@
 # Written by kvgen from gemma3n.kv and yours to keep: kvgen claims no right to it. Edit gemma3n.kv.
-# kvgen: gemma3n.kv source 2ba866454d30 body bcb1cc638398 codegen 1
+# kvgen: gemma3n.kv source 2ba866454d30 body 3efdbf72084c codegen 1
 """Triton kernels of LocalCache: append, decode and verify straight from the ring, windows beside it."""
 
 import triton
@@ -11,14 +11,14 @@ from .local_policy import runs
 
 QUERY_HEADS = tl.constexpr(8)  # gemma3n.kv:10 heads query 8 kv 2
 KV_HEADS = tl.constexpr(2)  # gemma3n.kv:10 heads query 8 kv 2
-GROUP = tl.constexpr(4)
+GROUP = tl.constexpr(4)  # query heads that read a kv head
 KEY_DIM = tl.constexpr(256)  # gemma3n.kv:11 dim 256
 VALUE_DIM = tl.constexpr(256)  # gemma3n.kv:11 dim 256
-KEY_BLOCK = tl.constexpr(256)
-VALUE_BLOCK = tl.constexpr(256)
+KEY_BLOCK = tl.constexpr(256)  # the power of two that holds it
+VALUE_BLOCK = tl.constexpr(256)  # the power of two that holds it
 WINDOW = tl.constexpr(512)  # gemma3n.kv:14 window 512
 RING = tl.constexpr(519)  # gemma3n.kv:15 storage ring slack 7
-SLOTS = tl.constexpr(519)
+SLOTS = tl.constexpr(519)  # of a row: the ring
 LOG2E = tl.constexpr(1.4426950408889634)
 LN2 = tl.constexpr(0.6931471805599453)
 FAR = tl.constexpr(1 << 30)  # a position that nothing sees, a distance that nothing reaches
@@ -116,6 +116,7 @@ def append_step(
 ):
     """Store a few columns of every row, keys and values, and move the row's place on the device.
 
+    `places`, int32 [rows, 4]: start, first and end of the columns stored last, and whether a row was full.
     One program a row does it all. Nobody else reads the place it moves: a replayed graph has no race.
     """
     row = tl.program_id(0).to(tl.int64)

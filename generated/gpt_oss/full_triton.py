@@ -1,5 +1,5 @@
 # Written by kvgen from gpt_oss.kv and yours to keep: kvgen claims no right to it. Edit gpt_oss.kv.
-# kvgen: gpt_oss.kv source 9acd408a8dc0 body b3bf4efed894 codegen 1
+# kvgen: gpt_oss.kv source 9acd408a8dc0 body 064aa24141c5 codegen 1
 """Triton kernels of FullCache: append, decode, verify and windows over slots in the order of positions."""
 
 import triton
@@ -11,11 +11,11 @@ from .full_policy import runs
 
 QUERY_HEADS = tl.constexpr(64)  # gpt_oss.kv:9 heads query 64 kv 8
 KV_HEADS = tl.constexpr(8)  # gpt_oss.kv:9 heads query 64 kv 8
-GROUP = tl.constexpr(8)
+GROUP = tl.constexpr(8)  # query heads that read a kv head
 KEY_DIM = tl.constexpr(64)  # gpt_oss.kv:10 dim 64
 VALUE_DIM = tl.constexpr(64)  # gpt_oss.kv:10 dim 64
-KEY_BLOCK = tl.constexpr(64)
-VALUE_BLOCK = tl.constexpr(64)
+KEY_BLOCK = tl.constexpr(64)  # the power of two that holds it
+VALUE_BLOCK = tl.constexpr(64)  # the power of two that holds it
 LOG2E = tl.constexpr(1.4426950408889634)
 LN2 = tl.constexpr(0.6931471805599453)
 FAR = tl.constexpr(1 << 30)  # a position that nothing sees, a distance that nothing reaches
@@ -118,6 +118,7 @@ def append_step(
 ):
     """Store a few columns of every row, keys and values, and move the row's place on the device.
 
+    `places`, int32 [rows, 4]: start, first and end of the columns stored last, and whether a row was full.
     One program a row does it all. Nobody else reads the place it moves: a replayed graph has no race.
     """
     row = tl.program_id(0).to(tl.int64)

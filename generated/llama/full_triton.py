@@ -1,5 +1,5 @@
 # Written by kvgen from llama.kv and yours to keep: kvgen claims no right to it. Edit llama.kv.
-# kvgen: llama.kv source 8972495ac203 body 81a19b7ea459 codegen 1
+# kvgen: llama.kv source 8972495ac203 body 6b00179ba1bb codegen 1
 """Triton kernels of FullCache: append, decode, verify and windows over slots in the order of positions."""
 
 import triton
@@ -11,11 +11,11 @@ from .full_policy import runs
 
 QUERY_HEADS = tl.constexpr(32)  # llama.kv:8 heads query 32 kv 8
 KV_HEADS = tl.constexpr(8)  # llama.kv:8 heads query 32 kv 8
-GROUP = tl.constexpr(4)
+GROUP = tl.constexpr(4)  # query heads that read a kv head
 KEY_DIM = tl.constexpr(128)  # llama.kv:9 dim 128
 VALUE_DIM = tl.constexpr(128)  # llama.kv:9 dim 128
-KEY_BLOCK = tl.constexpr(128)
-VALUE_BLOCK = tl.constexpr(128)
+KEY_BLOCK = tl.constexpr(128)  # the power of two that holds it
+VALUE_BLOCK = tl.constexpr(128)  # the power of two that holds it
 LOG2E = tl.constexpr(1.4426950408889634)
 LN2 = tl.constexpr(0.6931471805599453)
 FAR = tl.constexpr(1 << 30)  # a position that nothing sees, a distance that nothing reaches
@@ -108,6 +108,7 @@ def append_step(
 ):
     """Store a few columns of every row, keys and values, and move the row's place on the device.
 
+    `places`, int32 [rows, 4]: start, first and end of the columns stored last, and whether a row was full.
     One program a row does it all. Nobody else reads the place it moves: a replayed graph has no race.
     """
     row = tl.program_id(0).to(tl.int64)

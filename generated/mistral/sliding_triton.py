@@ -1,5 +1,5 @@
 # Written by kvgen from mistral.kv and yours to keep: kvgen claims no right to it. Edit mistral.kv.
-# kvgen: mistral.kv source 0d21d37929f3 body 99b9f4ba9577 codegen 1
+# kvgen: mistral.kv source 0d21d37929f3 body b2df5d88075e codegen 1
 """Triton kernels of SlidingCache: append, decode and verify straight from the ring, windows beside it."""
 
 import triton
@@ -11,14 +11,14 @@ from .sliding_policy import runs
 
 QUERY_HEADS = tl.constexpr(32)  # mistral.kv:9 heads query 32 kv 8
 KV_HEADS = tl.constexpr(8)  # mistral.kv:9 heads query 32 kv 8
-GROUP = tl.constexpr(4)
+GROUP = tl.constexpr(4)  # query heads that read a kv head
 KEY_DIM = tl.constexpr(128)  # mistral.kv:10 dim 128
 VALUE_DIM = tl.constexpr(128)  # mistral.kv:10 dim 128
-KEY_BLOCK = tl.constexpr(128)
-VALUE_BLOCK = tl.constexpr(128)
+KEY_BLOCK = tl.constexpr(128)  # the power of two that holds it
+VALUE_BLOCK = tl.constexpr(128)  # the power of two that holds it
 WINDOW = tl.constexpr(4096)  # mistral.kv:12 window 4096
 RING = tl.constexpr(4103)  # mistral.kv:13 storage ring slack 7
-SLOTS = tl.constexpr(4103)
+SLOTS = tl.constexpr(4103)  # of a row: the ring
 LOG2E = tl.constexpr(1.4426950408889634)
 LN2 = tl.constexpr(0.6931471805599453)
 FAR = tl.constexpr(1 << 30)  # a position that nothing sees, a distance that nothing reaches
@@ -116,6 +116,7 @@ def append_step(
 ):
     """Store a few columns of every row, keys and values, and move the row's place on the device.
 
+    `places`, int32 [rows, 4]: start, first and end of the columns stored last, and whether a row was full.
     One program a row does it all. Nobody else reads the place it moves: a replayed graph has no race.
     """
     row = tl.program_id(0).to(tl.int64)

@@ -1,5 +1,5 @@
 # Written by kvgen from smollm2.kv and yours to keep: kvgen claims no right to it. Edit smollm2.kv.
-# kvgen: smollm2.kv source 4545e14289df body 3bca74684147 codegen 1
+# kvgen: smollm2.kv source 4545e14289df body d52d4f5c2a6e codegen 1
 """Triton kernels of FullCache: append, decode, verify and windows over slots in the order of positions."""
 
 import triton
@@ -11,11 +11,11 @@ from .full_policy import runs
 
 QUERY_HEADS = tl.constexpr(9)  # smollm2.kv:8 heads query 9 kv 3
 KV_HEADS = tl.constexpr(3)  # smollm2.kv:8 heads query 9 kv 3
-GROUP = tl.constexpr(3)
+GROUP = tl.constexpr(3)  # query heads that read a kv head
 KEY_DIM = tl.constexpr(64)  # smollm2.kv:9 dim 64
 VALUE_DIM = tl.constexpr(64)  # smollm2.kv:9 dim 64
-KEY_BLOCK = tl.constexpr(64)
-VALUE_BLOCK = tl.constexpr(64)
+KEY_BLOCK = tl.constexpr(64)  # the power of two that holds it
+VALUE_BLOCK = tl.constexpr(64)  # the power of two that holds it
 LOG2E = tl.constexpr(1.4426950408889634)
 LN2 = tl.constexpr(0.6931471805599453)
 FAR = tl.constexpr(1 << 30)  # a position that nothing sees, a distance that nothing reaches
@@ -108,6 +108,7 @@ def append_step(
 ):
     """Store a few columns of every row, keys and values, and move the row's place on the device.
 
+    `places`, int32 [rows, 4]: start, first and end of the columns stored last, and whether a row was full.
     One program a row does it all. Nobody else reads the place it moves: a replayed graph has no race.
     """
     row = tl.program_id(0).to(tl.int64)

@@ -1,5 +1,5 @@
 # Written by kvgen from smollm2.kv and yours to keep: kvgen claims no right to it. Edit smollm2.kv.
-# kvgen: smollm2.kv source 4545e14289df body 4aa8719408b4 codegen 1
+# kvgen: smollm2.kv source 4545e14289df body 7de62b8b50c2 codegen 1
 """Triton kernels of WindowedCache: append, decode and verify straight from the ring, windows beside it."""
 
 import triton
@@ -11,15 +11,15 @@ from .windowed_policy import runs
 
 QUERY_HEADS = tl.constexpr(9)  # smollm2.kv:8 heads query 9 kv 3
 KV_HEADS = tl.constexpr(3)  # smollm2.kv:8 heads query 9 kv 3
-GROUP = tl.constexpr(3)
+GROUP = tl.constexpr(3)  # query heads that read a kv head
 KEY_DIM = tl.constexpr(64)  # smollm2.kv:9 dim 64
 VALUE_DIM = tl.constexpr(64)  # smollm2.kv:9 dim 64
-KEY_BLOCK = tl.constexpr(64)
-VALUE_BLOCK = tl.constexpr(64)
+KEY_BLOCK = tl.constexpr(64)  # the power of two that holds it
+VALUE_BLOCK = tl.constexpr(64)  # the power of two that holds it
 WINDOW = tl.constexpr(256)  # smollm2.kv:21 window 256
 SINKS = tl.constexpr(4)  # smollm2.kv:22 sinks 4
 RING = tl.constexpr(263)  # smollm2.kv:23 storage ring slack 7
-SLOTS = tl.constexpr(267)
+SLOTS = tl.constexpr(267)  # of a row: sinks and the ring
 LOG2E = tl.constexpr(1.4426950408889634)
 LN2 = tl.constexpr(0.6931471805599453)
 FAR = tl.constexpr(1 << 30)  # a position that nothing sees, a distance that nothing reaches
@@ -120,6 +120,7 @@ def append_step(
 ):
     """Store a few columns of every row, keys and values, and move the row's place on the device.
 
+    `places`, int32 [rows, 4]: start, first and end of the columns stored last, and whether a row was full.
     One program a row does it all. Nobody else reads the place it moves: a replayed graph has no race.
     """
     row = tl.program_id(0).to(tl.int64)

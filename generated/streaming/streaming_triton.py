@@ -1,5 +1,5 @@
 # Written by kvgen from streaming.kv and yours to keep: kvgen claims no right to it. Edit streaming.kv.
-# kvgen: streaming.kv source e0ad27c66182 body 330f66c3e9ab codegen 1
+# kvgen: streaming.kv source e0ad27c66182 body 0766cc80bffc codegen 1
 """Triton kernels of StreamingCache: append, decode and verify straight from the ring, windows beside it."""
 
 import triton
@@ -11,15 +11,15 @@ from .streaming_policy import runs
 
 QUERY_HEADS = tl.constexpr(32)  # streaming.kv:9 heads query 32 kv 32
 KV_HEADS = tl.constexpr(32)  # streaming.kv:9 heads query 32 kv 32
-GROUP = tl.constexpr(1)
+GROUP = tl.constexpr(1)  # query heads that read a kv head
 KEY_DIM = tl.constexpr(128)  # streaming.kv:10 dim 128
 VALUE_DIM = tl.constexpr(128)  # streaming.kv:10 dim 128
-KEY_BLOCK = tl.constexpr(128)
-VALUE_BLOCK = tl.constexpr(128)
+KEY_BLOCK = tl.constexpr(128)  # the power of two that holds it
+VALUE_BLOCK = tl.constexpr(128)  # the power of two that holds it
 WINDOW = tl.constexpr(2044)  # streaming.kv:12 window 2044
 SINKS = tl.constexpr(4)  # streaming.kv:13 sinks 4
 RING = tl.constexpr(2044)  # streaming.kv:14 storage ring
-SLOTS = tl.constexpr(2048)
+SLOTS = tl.constexpr(2048)  # of a row: sinks and the ring
 LOG2E = tl.constexpr(1.4426950408889634)
 LN2 = tl.constexpr(0.6931471805599453)
 FAR = tl.constexpr(1 << 30)  # a position that nothing sees, a distance that nothing reaches
@@ -120,6 +120,7 @@ def append_step(
 ):
     """Store a few columns of every row, keys and values, and move the row's place on the device.
 
+    `places`, int32 [rows, 4]: start, first and end of the columns stored last, and whether a row was full.
     One program a row does it all. Nobody else reads the place it moves: a replayed graph has no race.
     """
     row = tl.program_id(0).to(tl.int64)

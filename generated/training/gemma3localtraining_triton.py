@@ -1,5 +1,5 @@
 # Written by kvgen from training.kv and yours to keep: kvgen claims no right to it. Edit training.kv.
-# kvgen: training.kv source 08947af253aa body fb7ef8571c40 codegen 1
+# kvgen: training.kv source 08947af253aa body 75cf8094a574 codegen 1
 """Triton kernels of Gemma3LocalTrainingCache: attention and its gradients, for training and scoring."""
 
 import triton
@@ -10,11 +10,11 @@ from ._trained import TrainedKernels
 
 QUERY_HEADS = tl.constexpr(4)  # training.kv:16 heads query 4 kv 1
 KV_HEADS = tl.constexpr(1)  # training.kv:16 heads query 4 kv 1
-GROUP = tl.constexpr(4)
+GROUP = tl.constexpr(4)  # query heads that read a kv head
 KEY_DIM = tl.constexpr(256)  # training.kv:17 dim 256
 VALUE_DIM = tl.constexpr(256)  # training.kv:17 dim 256
-KEY_BLOCK = tl.constexpr(256)
-VALUE_BLOCK = tl.constexpr(256)
+KEY_BLOCK = tl.constexpr(256)  # the power of two that holds it
+VALUE_BLOCK = tl.constexpr(256)  # the power of two that holds it
 WINDOW = tl.constexpr(512)  # training.kv:19 window 512
 LOG2E = tl.constexpr(1.4426950408889634)
 LN2 = tl.constexpr(0.6931471805599453)

@@ -1,5 +1,5 @@
 # Written by kvgen from training.kv and yours to keep: kvgen claims no right to it. Edit training.kv.
-# kvgen: training.kv source 08947af253aa body 73f37287619a codegen 1
+# kvgen: training.kv source 08947af253aa body 29099079a2b1 codegen 1
 """Triton kernels of GptOssFullTrainingCache: attention and its gradients, for training and scoring."""
 
 import triton
@@ -10,11 +10,11 @@ from ._trained import TrainedKernels
 
 QUERY_HEADS = tl.constexpr(64)  # training.kv:29 heads query 64 kv 8
 KV_HEADS = tl.constexpr(8)  # training.kv:29 heads query 64 kv 8
-GROUP = tl.constexpr(8)
+GROUP = tl.constexpr(8)  # query heads that read a kv head
 KEY_DIM = tl.constexpr(64)  # training.kv:30 dim 64
 VALUE_DIM = tl.constexpr(64)  # training.kv:30 dim 64
-KEY_BLOCK = tl.constexpr(64)
-VALUE_BLOCK = tl.constexpr(64)
+KEY_BLOCK = tl.constexpr(64)  # the power of two that holds it
+VALUE_BLOCK = tl.constexpr(64)  # the power of two that holds it
 LOG2E = tl.constexpr(1.4426950408889634)
 LN2 = tl.constexpr(0.6931471805599453)
 FAR = tl.constexpr(1 << 30)  # a position that nothing sees, a distance that nothing reaches

@@ -1,5 +1,5 @@
 # Written by kvgen from training.kv and yours to keep: kvgen claims no right to it. Edit training.kv.
-# kvgen: training.kv source 08947af253aa body be82484fd6b0 codegen 1
+# kvgen: training.kv source 08947af253aa body 10eed4b617b0 codegen 1
 """Triton kernels of GptOssSlidingTrainingCache: attention and its gradients, for training and scoring."""
 
 import triton
@@ -10,11 +10,11 @@ from ._trained import TrainedKernels
 
 QUERY_HEADS = tl.constexpr(64)  # training.kv:29 heads query 64 kv 8
 KV_HEADS = tl.constexpr(8)  # training.kv:29 heads query 64 kv 8
-GROUP = tl.constexpr(8)
+GROUP = tl.constexpr(8)  # query heads that read a kv head
 KEY_DIM = tl.constexpr(64)  # training.kv:30 dim 64
 VALUE_DIM = tl.constexpr(64)  # training.kv:30 dim 64
-KEY_BLOCK = tl.constexpr(64)
-VALUE_BLOCK = tl.constexpr(64)
+KEY_BLOCK = tl.constexpr(64)  # the power of two that holds it
+VALUE_BLOCK = tl.constexpr(64)  # the power of two that holds it
 WINDOW = tl.constexpr(128)  # training.kv:33 window 128
 LOG2E = tl.constexpr(1.4426950408889634)
 LN2 = tl.constexpr(0.6931471805599453)

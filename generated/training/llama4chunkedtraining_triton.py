@@ -1,5 +1,5 @@
 # Written by kvgen from training.kv and yours to keep: kvgen claims no right to it. Edit training.kv.
-# kvgen: training.kv source 08947af253aa body b4f31b6cec78 codegen 1
+# kvgen: training.kv source 08947af253aa body b5e8418a2bbe codegen 1
 """Triton kernels of Llama4ChunkedTrainingCache: attention and its gradients, for training and scoring."""
 
 import triton
@@ -10,11 +10,11 @@ from ._trained import TrainedKernels
 
 QUERY_HEADS = tl.constexpr(40)  # training.kv:43 heads query 40 kv 8
 KV_HEADS = tl.constexpr(8)  # training.kv:43 heads query 40 kv 8
-GROUP = tl.constexpr(5)
+GROUP = tl.constexpr(5)  # query heads that read a kv head
 KEY_DIM = tl.constexpr(128)  # training.kv:44 dim 128
 VALUE_DIM = tl.constexpr(128)  # training.kv:44 dim 128
-KEY_BLOCK = tl.constexpr(128)
-VALUE_BLOCK = tl.constexpr(128)
+KEY_BLOCK = tl.constexpr(128)  # the power of two that holds it
+VALUE_BLOCK = tl.constexpr(128)  # the power of two that holds it
 CHUNK = tl.constexpr(8192)  # training.kv:46 chunk 8192
 LOG2E = tl.constexpr(1.4426950408889634)
 LN2 = tl.constexpr(0.6931471805599453)

@@ -30,7 +30,7 @@ __all__ = ["decisions", "files"]
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A number of the policy in the emitted file, with the clause that asked for it."""
+    """A number of the policy in the emitted file, with the clause that asked for it or what it follows from."""
 
     name: str
     value: int | float
@@ -118,11 +118,11 @@ def constants(policy: CachePolicy, stem: str) -> tuple[Constant, ...]:
     found: list[tuple[str, int | float, str]] = [
         ("QUERY_HEADS", heads.query, "heads"),
         ("KV_HEADS", heads.kv, "heads"),
-        ("GROUP", heads.group, ""),
+        ("GROUP", heads.group, "query heads that read a kv head"),
         ("KEY_DIM", heads.key_dim, "dim"),
         ("VALUE_DIM", heads.value_dim, "dim"),
-        ("KEY_BLOCK", block(heads.key_dim), ""),
-        ("VALUE_BLOCK", block(heads.value_dim), ""),
+        ("KEY_BLOCK", block(heads.key_dim), "the power of two that holds it"),
+        ("VALUE_BLOCK", block(heads.value_dim), "the power of two that holds it"),
     ]
     if window is not None:
         found.append(("WINDOW", window, "window"))
@@ -133,7 +133,7 @@ def constants(policy: CachePolicy, stem: str) -> tuple[Constant, ...]:
     if isinstance(policy.storage, Ring):
         ring = model.ring_slots(policy.retention, policy.storage)
         found.append(("RING", ring, "storage"))
-        found.append(("SLOTS", ring + sinks, ""))
+        found.append(("SLOTS", ring + sinks, f"of a row: {'sinks and ' if sinks else ''}the ring"))
     if policy.scores.softcap is not None:
         found.append(("SOFTCAP", policy.scores.softcap, "softcap"))
     return tuple(
@@ -142,11 +142,11 @@ def constants(policy: CachePolicy, stem: str) -> tuple[Constant, ...]:
 
 
 def cited(policy: CachePolicy, stem: str, clause: str) -> str:
-    """The comment behind a constant: the clause that asked for it, where the file has it."""
+    """The comment behind a constant: the clause that asked for it, where the file has it; or what it follows from."""
     for origin in policy.origins:
         if origin.clause == clause:
             return f"  # {stem}.kv:{origin.line} {origin.text}"
-    return ""
+    return f"  # {clause}" if " " in clause else ""
 
 
 # -- words: what templates put into expressions, decided here
