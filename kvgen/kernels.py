@@ -25,5 +25,10 @@ KERNELS = (
     Kernel("triton", "decode", "triton/decode.py.jinja", "1 to 16 columns, keys split"),
     Kernel("triton", "merge", "triton/merge.py.jinja", "the splits of a decode to one answer"),
     Kernel("triton", "window", "triton/window.py.jinja", "prefill, chunks, training forward"),
-    Kernel("triton", "backward", "triton/backward.py.jinja", "gradients, without atomics"),
+    Kernel("triton", "delta", "triton/delta.py.jinja", "what the gradients of a query share"),
+    Kernel(
+        "triton", "sinks", "triton/sink_gradients.py.jinja", "dK, dV of sinks, split, no atomics"
+    ),
+    Kernel("triton", "keys", "triton/key_gradients.py.jinja", "dK and dV, without atomics"),
+    Kernel("triton", "queries", "triton/query_gradients.py.jinja", "dQ, without atomics"),
 )

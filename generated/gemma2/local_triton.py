@@ -1,5 +1,5 @@
 # Written by kvgen from gemma2.kv and yours to keep: kvgen claims no right to it. Edit gemma2.kv.
-# kvgen: gemma2.kv source 787d6e396025 body 9b3ad71d598d codegen 1
+# kvgen: gemma2.kv source 787d6e396025 body 904c24fdc645 codegen 1
 """Triton kernels of LocalCache: append, decode and verify straight from the ring, windows beside it."""
 
 import triton
@@ -24,7 +24,7 @@ LOG2E = tl.constexpr(1.4426950408889634)
 LN2 = tl.constexpr(0.6931471805599453)
 FAR = tl.constexpr(1 << 30)  # a position that nothing sees, a distance that nothing reaches
 
-# Tile sizes by target and bytes an element, none of which spills a register.
+# Tile sizes by target and bytes an element. None for two bytes spills a register.
 PLANS = {
     ("sm_80", 2): (
         DecodePlan(rows=64, keys=64, warps=4, stages=3, splits=13, split=320),

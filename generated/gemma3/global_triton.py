@@ -1,5 +1,5 @@
 # Written by kvgen from gemma3.kv and yours to keep: kvgen claims no right to it. Edit gemma3.kv.
-# kvgen: gemma3.kv source 9c5354bdbcbb body 23a62ddbba4e codegen 1
+# kvgen: gemma3.kv source 9c5354bdbcbb body 588aaa883bb0 codegen 1
 """Triton kernels of GlobalCache: append, decode, verify and windows over slots in the order of positions."""
 
 import triton
@@ -20,7 +20,7 @@ LOG2E = tl.constexpr(1.4426950408889634)
 LN2 = tl.constexpr(0.6931471805599453)
 FAR = tl.constexpr(1 << 30)  # a position that nothing sees, a distance that nothing reaches
 
-# Tile sizes by target and bytes an element, none of which spills a register.
+# Tile sizes by target and bytes an element. None for two bytes spills a register.
 PLANS = {
     ("sm_80", 2): (
         DecodePlan(rows=32, keys=32, warps=4, stages=3, splits=64, split=128),

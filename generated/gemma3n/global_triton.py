@@ -1,5 +1,5 @@
 # Written by kvgen from gemma3n.kv and yours to keep: kvgen claims no right to it. Edit gemma3n.kv.
-# kvgen: gemma3n.kv source 2ba866454d30 body 5bf8f559dfca codegen 1
+# kvgen: gemma3n.kv source 2ba866454d30 body 91fa0c5a90b1 codegen 1
 """Triton kernels of GlobalCache: append, decode, verify and windows over slots in the order of positions."""
 
 import triton
@@ -20,7 +20,7 @@ LOG2E = tl.constexpr(1.4426950408889634)
 LN2 = tl.constexpr(0.6931471805599453)
 FAR = tl.constexpr(1 << 30)  # a position that nothing sees, a distance that nothing reaches
 
-# Tile sizes by target and bytes an element, none of which spills a register.
+# Tile sizes by target and bytes an element. None for two bytes spills a register.
 PLANS = {
     ("sm_80", 2): (
         DecodePlan(rows=32, keys=32, warps=4, stages=3, splits=64, split=128),

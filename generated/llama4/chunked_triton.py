@@ -1,5 +1,5 @@
 # Written by kvgen from llama4.kv and yours to keep: kvgen claims no right to it. Edit llama4.kv.
-# kvgen: llama4.kv source fd738860da89 body 146c4fc824f3 codegen 1
+# kvgen: llama4.kv source fd738860da89 body 015e8fb6cd77 codegen 1
 """Triton kernels of ChunkedCache: append, decode and verify straight from the ring, windows beside it."""
 
 import triton
@@ -23,7 +23,7 @@ LOG2E = tl.constexpr(1.4426950408889634)
 LN2 = tl.constexpr(0.6931471805599453)
 FAR = tl.constexpr(1 << 30)  # a position that nothing sees, a distance that nothing reaches
 
-# Tile sizes by target and bytes an element, none of which spills a register.
+# Tile sizes by target and bytes an element. None for two bytes spills a register.
 PLANS = {
     ("sm_80", 2): (
         DecodePlan(rows=64, keys=64, warps=4, stages=3, splits=26, split=320),

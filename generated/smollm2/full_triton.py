@@ -1,5 +1,5 @@
 # Written by kvgen from smollm2.kv and yours to keep: kvgen claims no right to it. Edit smollm2.kv.
-# kvgen: smollm2.kv source 4545e14289df body d52d4f5c2a6e codegen 1
+# kvgen: smollm2.kv source 4545e14289df body 316c09983010 codegen 1
 """Triton kernels of FullCache: append, decode, verify and windows over slots in the order of positions."""
 
 import triton
@@ -20,7 +20,7 @@ LOG2E = tl.constexpr(1.4426950408889634)
 LN2 = tl.constexpr(0.6931471805599453)
 FAR = tl.constexpr(1 << 30)  # a position that nothing sees, a distance that nothing reaches
 
-# Tile sizes by target and bytes an element, none of which spills a register.
+# Tile sizes by target and bytes an element. None for two bytes spills a register.
 PLANS = {
     ("sm_80", 2): (
         DecodePlan(rows=64, keys=64, warps=4, stages=3, splits=64, split=128),

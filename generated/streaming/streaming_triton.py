@@ -1,5 +1,5 @@
 # Written by kvgen from streaming.kv and yours to keep: kvgen claims no right to it. Edit streaming.kv.
-# kvgen: streaming.kv source e0ad27c66182 body 0766cc80bffc codegen 1
+# kvgen: streaming.kv source e0ad27c66182 body e65bc5468c5d codegen 1
 """Triton kernels of StreamingCache: append, decode and verify straight from the ring, windows beside it."""
 
 import triton
@@ -24,7 +24,7 @@ LOG2E = tl.constexpr(1.4426950408889634)
 LN2 = tl.constexpr(0.6931471805599453)
 FAR = tl.constexpr(1 << 30)  # a position that nothing sees, a distance that nothing reaches
 
-# Tile sizes by target and bytes an element, none of which spills a register.
+# Tile sizes by target and bytes an element. None for two bytes spills a register.
 PLANS = {
     ("sm_80", 2): (
         DecodePlan(rows=64, keys=64, warps=4, stages=3, splits=7, split=320),

@@ -1,5 +1,5 @@
 # Written by kvgen from training.kv and yours to keep: kvgen claims no right to it. Edit training.kv.
-# kvgen: training.kv source 08947af253aa body b5e8418a2bbe codegen 1
+# kvgen: training.kv source 08947af253aa body c85e4d229b8d codegen 1
 """Triton kernels of Llama4ChunkedTrainingCache: attention and its gradients, for training and scoring."""
 
 import triton
@@ -21,7 +21,7 @@ LN2 = tl.constexpr(0.6931471805599453)
 FAR = tl.constexpr(1 << 30)  # a position that nothing sees, a distance that nothing reaches
 
 # Tile sizes of the forward pass, of the gradients of keys and values and of those of queries, by target and bytes an
-# element; none of them spills a register.
+# element; none of two bytes spills a register.
 PLANS = {
     ("sm_80", 2): (
         TilePlan(rows=128, keys=32, warps=8, stages=3, edge_stages=1),

@@ -189,8 +189,6 @@ def test_gradient_flows_through_the_log_sum_exp(clauses, backend):
     keep = forward.real[:, None, :].expand_as(lse)
     lse[keep].sum().backward()
     _, lse, inputs = forward.run(make_cache(clauses, 2, backend=backend, row_lengths=[9, 5]))
-    if not lse.requires_grad:
-        pytest.skip("this backend's log-sum-exp has no gradient, and says so by not requiring one")
     lse[keep].sum().backward()
     for leaf, expected in zip(inputs, leaves, strict=True):
         gradient = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
