@@ -1,5 +1,5 @@
 # Written by kvgen from training.kv and yours to keep: kvgen claims no right to it. Edit training.kv.
-# kvgen: training.kv source 08947af253aa body c91207958b1c codegen 1
+# kvgen: training.kv source 08947af253aa body 6a58cef613e3 codegen 1
 """Triton kernels of Gemma3LocalTrainingCache: attention and its gradients, for training and scoring."""
 
 import triton
@@ -31,7 +31,7 @@ PLANS = {
     ("sm_80", 4): (
         TilePlan(rows=16, keys=16, warps=8, stages=1, edge_stages=1),
         TilePlan(rows=16, keys=16, warps=8, stages=1, edge_stages=1),
-        TilePlan(rows=32, keys=16, warps=8, stages=1, edge_stages=1),
+        TilePlan(rows=16, keys=16, warps=8, stages=1, edge_stages=1),
     ),
     ("sm_90", 2): (
         TilePlan(rows=128, keys=32, warps=8, stages=3, edge_stages=1),
@@ -41,7 +41,7 @@ PLANS = {
     ("sm_90", 4): (
         TilePlan(rows=16, keys=16, warps=8, stages=1, edge_stages=1),
         TilePlan(rows=16, keys=16, warps=8, stages=1, edge_stages=1),
-        TilePlan(rows=16, keys=16, warps=4, stages=1, edge_stages=1),
+        TilePlan(rows=16, keys=16, warps=8, stages=1, edge_stages=1),
     ),
     ("sm_100", 2): (
         TilePlan(rows=64, keys=64, warps=8, stages=2, edge_stages=1),
@@ -51,7 +51,7 @@ PLANS = {
     ("sm_100", 4): (
         TilePlan(rows=16, keys=16, warps=8, stages=1, edge_stages=1),
         TilePlan(rows=16, keys=16, warps=8, stages=1, edge_stages=1),
-        TilePlan(rows=32, keys=16, warps=8, stages=1, edge_stages=1),
+        TilePlan(rows=16, keys=16, warps=8, stages=1, edge_stages=1),
     ),
     ("sm_120", 2): (
         TilePlan(rows=64, keys=32, warps=8, stages=2, edge_stages=1),
@@ -61,7 +61,7 @@ PLANS = {
     ("sm_120", 4): (
         TilePlan(rows=16, keys=16, warps=8, stages=1, edge_stages=1),
         TilePlan(rows=16, keys=16, warps=8, stages=1, edge_stages=1),
-        TilePlan(rows=32, keys=16, warps=8, stages=1, edge_stages=1),
+        TilePlan(rows=16, keys=16, warps=8, stages=1, edge_stages=1),
     ),
     ("gfx942", 2): (
         TilePlan(rows=64, keys=16, warps=8, stages=1, edge_stages=1),
@@ -70,8 +70,8 @@ PLANS = {
     ),
     ("gfx942", 4): (
         TilePlan(rows=16, keys=16, warps=8, stages=1, edge_stages=1),
-        TilePlan(rows=16, keys=16, warps=4, stages=1, edge_stages=1),
-        TilePlan(rows=32, keys=16, warps=4, stages=1, edge_stages=1),
+        TilePlan(rows=16, keys=16, warps=8, stages=1, edge_stages=1),
+        TilePlan(rows=16, keys=16, warps=8, stages=1, edge_stages=1),
     ),
     ("gfx950", 2): (
         TilePlan(rows=64, keys=16, warps=8, stages=1, edge_stages=1),
@@ -80,8 +80,8 @@ PLANS = {
     ),
     ("gfx950", 4): (
         TilePlan(rows=16, keys=16, warps=8, stages=1, edge_stages=1),
-        TilePlan(rows=16, keys=16, warps=4, stages=1, edge_stages=1),
-        TilePlan(rows=32, keys=16, warps=4, stages=1, edge_stages=1),
+        TilePlan(rows=16, keys=16, warps=8, stages=1, edge_stages=1),
+        TilePlan(rows=16, keys=16, warps=8, stages=1, edge_stages=1),
     ),
     ("interpreter", 2): (
         TilePlan(rows=32, keys=32, warps=4, stages=1, edge_stages=1),

@@ -1,5 +1,5 @@
 # Written by kvgen from training.kv and yours to keep: kvgen claims no right to it. Edit training.kv.
-# kvgen: training.kv source 08947af253aa body 5932246b9c15 codegen 1
+# kvgen: training.kv source 08947af253aa body 2c3719cdf952 codegen 1
 """Triton kernels of MistralTrainingCache: attention and its gradients, for training and scoring."""
 
 import triton
@@ -30,8 +30,8 @@ PLANS = {
     ),
     ("sm_80", 4): (
         TilePlan(rows=32, keys=32, warps=4, stages=1, edge_stages=1),
-        TilePlan(rows=32, keys=32, warps=8, stages=1, edge_stages=1),
-        TilePlan(rows=32, keys=32, warps=8, stages=1, edge_stages=1),
+        TilePlan(rows=16, keys=16, warps=8, stages=1, edge_stages=1),
+        TilePlan(rows=16, keys=16, warps=8, stages=1, edge_stages=1),
     ),
     ("sm_90", 2): (
         TilePlan(rows=128, keys=64, warps=8, stages=3, edge_stages=2),
@@ -40,8 +40,8 @@ PLANS = {
     ),
     ("sm_90", 4): (
         TilePlan(rows=32, keys=32, warps=4, stages=1, edge_stages=1),
-        TilePlan(rows=16, keys=32, warps=8, stages=1, edge_stages=1),
-        TilePlan(rows=64, keys=32, warps=8, stages=1, edge_stages=1),
+        TilePlan(rows=16, keys=16, warps=8, stages=1, edge_stages=1),
+        TilePlan(rows=16, keys=16, warps=8, stages=1, edge_stages=1),
     ),
     ("sm_100", 2): (
         TilePlan(rows=128, keys=64, warps=8, stages=3, edge_stages=1),
@@ -50,8 +50,8 @@ PLANS = {
     ),
     ("sm_100", 4): (
         TilePlan(rows=32, keys=32, warps=4, stages=1, edge_stages=1),
-        TilePlan(rows=16, keys=32, warps=8, stages=1, edge_stages=1),
-        TilePlan(rows=64, keys=32, warps=8, stages=1, edge_stages=1),
+        TilePlan(rows=16, keys=16, warps=8, stages=1, edge_stages=1),
+        TilePlan(rows=16, keys=16, warps=8, stages=1, edge_stages=1),
     ),
     ("sm_120", 2): (
         TilePlan(rows=128, keys=32, warps=8, stages=2, edge_stages=1),
@@ -60,8 +60,8 @@ PLANS = {
     ),
     ("sm_120", 4): (
         TilePlan(rows=32, keys=32, warps=4, stages=1, edge_stages=1),
-        TilePlan(rows=16, keys=32, warps=8, stages=1, edge_stages=1),
-        TilePlan(rows=32, keys=16, warps=4, stages=1, edge_stages=1),
+        TilePlan(rows=16, keys=16, warps=8, stages=1, edge_stages=1),
+        TilePlan(rows=16, keys=16, warps=8, stages=1, edge_stages=1),
     ),
     ("gfx942", 2): (
         TilePlan(rows=128, keys=32, warps=8, stages=1, edge_stages=1),
@@ -70,8 +70,8 @@ PLANS = {
     ),
     ("gfx942", 4): (
         TilePlan(rows=32, keys=32, warps=4, stages=1, edge_stages=1),
-        TilePlan(rows=16, keys=32, warps=4, stages=1, edge_stages=1),
-        TilePlan(rows=32, keys=16, warps=8, stages=1, edge_stages=1),
+        TilePlan(rows=16, keys=16, warps=8, stages=1, edge_stages=1),
+        TilePlan(rows=16, keys=16, warps=8, stages=1, edge_stages=1),
     ),
     ("gfx950", 2): (
         TilePlan(rows=128, keys=32, warps=8, stages=1, edge_stages=1),
@@ -80,8 +80,8 @@ PLANS = {
     ),
     ("gfx950", 4): (
         TilePlan(rows=32, keys=32, warps=4, stages=1, edge_stages=1),
-        TilePlan(rows=16, keys=32, warps=4, stages=1, edge_stages=1),
-        TilePlan(rows=32, keys=16, warps=8, stages=1, edge_stages=1),
+        TilePlan(rows=16, keys=16, warps=8, stages=1, edge_stages=1),
+        TilePlan(rows=16, keys=16, warps=8, stages=1, edge_stages=1),
     ),
     ("interpreter", 2): (
         TilePlan(rows=32, keys=32, warps=4, stages=1, edge_stages=1),

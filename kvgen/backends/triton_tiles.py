@@ -79,9 +79,11 @@ WINDOW_TILES = {
     "interpreter": {64: (32, 32, 4, 1, 1), 128: (32, 32, 4, 1, 1), 256: (32, 32, 4, 1, 1)},
 }
 
-# Of four-byte elements, on every target: three passes hold each operand twice.
+# Of four-byte elements, on every target: three passes hold each operand twice. Gradients have two accumulators: at 256 they
+# spill with any tile, with these least.
 F32_DECODE_TILES = {64: (64, 32, 4, 2), 128: (32, 32, 8, 2), 256: (16, 16, 8, 2)}
 F32_WINDOW_TILES = {64: (64, 32, 4, 1, 1), 128: (32, 32, 4, 1, 1), 256: (16, 16, 8, 1, 1)}
+F32_GRADIENT_TILES = {64: (32, 32, 8, 1, 1), 128: (16, 16, 8, 1, 1), 256: (16, 16, 8, 1, 1)}
 
 # Gradients of keys and of queries: (rows, keys, warps, stages, edge stages). Two accumulators leave less room.
 KEY_GRADIENT_TILES = {
@@ -273,11 +275,10 @@ def tile_plan(
 ) -> TilePlan:
     if choice is not None:
         return TilePlan(*choice)
+    if size == 4 and target is not INTERPRETER:
+        wide = F32_WINDOW_TILES if table is WINDOW_TILES else F32_GRADIENT_TILES
+        return TilePlan(*fitted(wide, policy))
     rows, keys, warps, stages, edge_stages = fitted(table[target.name], policy)
-    if size == 4 and target is not INTERPRETER:  # three-pass products hold each operand twice
-        if table is WINDOW_TILES:
-            return TilePlan(*fitted(F32_WINDOW_TILES, policy))
-        rows, keys, stages = max(16, rows // 2), max(16, keys // 2), 1
     if table is WINDOW_TILES and target.name == "gfx942" and reach(policy) < LONG_TILES * keys:
         keys = min(keys, 32)  # half the code to mask, in half the time to compile
     if table is WINDOW_TILES and target.name == "sm_100":
