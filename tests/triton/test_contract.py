@@ -1,5 +1,6 @@
 """The contract's tests with `backend="triton"`, in a process of their own. `make test` runs the faults from the field and a few
-more; all of them: KVGEN_TEST_BACKENDS=triton TRITON_INTERPRET=1 pytest tests/contract (hours under the interpreter)."""
+more, the slow tests the random histories too; the exhaustive ones take a minute a shape and are not run. All of them:
+KVGEN_TEST_BACKENDS=triton TRITON_INTERPRET=1 pytest tests/contract (hours under the interpreter)."""
 
 import os
 import subprocess
@@ -16,6 +17,7 @@ ROOT = Path(__file__).parents[2]
     [
         ("test_cases.py", ""),
         ("test_rows.py", "filter_to_another"),
+        pytest.param("test_random_histories.py", "", marks=pytest.mark.slow),
     ],
 )
 def test_contract(file, chosen):
