@@ -1,13 +1,12 @@
 // Written by kvgen from llama4.kv and yours to keep: kvgen claims no right to it. Edit llama4.kv.
-// kvgen: llama4.kv source fd738860da89 body dc8ea6bcd24c codegen 1
+// kvgen: llama4.kv source fd738860da89 body 2be7a7319752 codegen 1
 // Many queries of one kv head: prefill, chunks, and verify windows of more queries than a few vectors hold
 //
-// kBlock queries lie across the lanes, keys go down: a key's number, in all lanes, meets that number of every query. What is not
-// met as it is stored is prepared once a panel for all blocks: 16-bit floats become float; where there are dot products,
-// values of two keys become pairs.
+// kBlock queries lie across the lanes, keys go down: a key's number, in all lanes, meets that number of every query. Keys
+// and values are prepared once a panel for all blocks.
 #pragma once
 
-#include "_cpu_softmax.h"
+#include "_cpu_panel.h"
 
 #include <algorithm>
 #include <cmath>
@@ -18,15 +17,11 @@
 namespace kv {
 
 template <class Policy>
-struct Window {
-  using Element = typename Policy::Element;
-  static constexpr int kGroup = kGroupOf<Policy>, kKeyDim = Policy::kKeyDim, kValueDim = Policy::kValueDim;
-  static constexpr bool kDots = std::is_same_v<Element, BFloat16> && kHasDot && kKeyDim % 2 == 0 && kValueDim % (2 * kLanes) == 0;
-  static constexpr bool kAsStored = std::is_same_v<Element, float> && kValueDim % kLanes == 0;
-  static constexpr bool kEvenOdd =  // numbers are prepared, and queries laid out, evens before odds in each 2 * kLanes
-      std::is_same_v<Element, BFloat16> && !kDots && kKeyDim % (2 * kLanes) == 0 && kValueDim % (2 * kLanes) == 0;
-  static constexpr bool kPaired = kDots || kEvenOdd;  // the sums of values are in that order
-  static constexpr int kValueWidth = round_up(kValueDim, kLanes);
+struct Window : WindowNumbers<Policy> {
+  using Numbers = WindowNumbers<Policy>;
+  using typename Numbers::Element, typename Numbers::Number, typename Numbers::Panel;
+  using Numbers::kKeyDim, Numbers::kValueDim, Numbers::kDots, Numbers::kAsStored, Numbers::kEvenOdd, Numbers::kValueWidth;
+  static constexpr int kGroup = kGroupOf<Policy>;
   static constexpr int kKeySteps = kDots ? kKeyDim / 2 : kKeyDim;  // dwords of a key
   static constexpr int kBlockVectors = kLanes == 4 && kManyRegisters ? 4 : 2;
   static constexpr int kBlock = kBlockVectors * kLanes;
@@ -38,13 +33,6 @@ struct Window {
   static constexpr int kChunkTokens = std::max(1, 512 / kGroup);              // of queries that share panels
   static constexpr int kChunkBlocks = (kChunkTokens * kGroup + kBlock - 1) / kBlock;
   static_assert(kBlock % kRowsAtOnce == 0 && kBlockTile % kWeighed == 0, "whole blocks");
-
-  using Number = std::conditional_t<kDots, BFloat16, float>;
-
-  /// The keys and values of a span of up to kPanel positions, prepared.
-  struct Panel {
-    const Number *keys, *values;
-  };
 
   /// kBlock queries and what they have summed so far.
   struct Block {
@@ -78,59 +66,13 @@ struct Window {
           from_float(query[2 * step + 1], pair[1]);
           block.queries[step][i] = bit_cast<uint32_t>(pair);
         } else {
-          block.queries[step][i] = bit_cast<uint32_t>(query[kEvenOdd ? stored_at(step) : step]);
+          block.queries[step][i] = bit_cast<uint32_t>(query[kEvenOdd ? Numbers::stored_at(step) : step]);
         }
       }
       block.maximum[i] = kNoMaximum;
       block.total[i] = 0.0f;
     }
     std::memset(block.sum, 0, sizeof block.sum);
-  }
-
-  /// Which number lies at `index` where evens go before odds.
-  static constexpr int stored_at(int index) {
-    const int in_vectors = index % (2 * kLanes);
-    return index - in_vectors + (in_vectors < kLanes ? 2 * in_vectors : 2 * (in_vectors - kLanes) + 1);
-  }
-
-  /// Values of two keys as pairs, evens before odds in each 2 * kLanes; a missing second key is zeros.
-  template <class Stored>
-  static KV_INLINE void pair_values(const Stored* low, const Stored* high, Stored* to) {
-    for (int d = 0; d < kValueDim; d += 2 * kLanes) {
-      const Bits a = load<Bits>(low + d), b = high != nullptr ? load<Bits>(high + d) : Bits{};
-      store(to + 2 * d, (a & splat(0xffffu)) | (b << 16));
-      store(to + 2 * d + 2 * kLanes, (a >> 16) | (b & splat(0xffff0000u)));
-    }
-  }
-
-  /// `count` keys, or values, as floats.
-  template <int Dim, int Width, class Stored>
-  static KV_INLINE void widen_rows(const Stored* from, int count, float* to) {
-    if constexpr (kEvenOdd) {
-      for (int i = 0; i < count * Dim; i += 2 * kLanes) {
-        const Bits pairs = load<Bits>(from + i);
-        store(to + i, even(pairs));
-        store(to + i + kLanes, odd(pairs));
-      }
-    } else {
-      for (int i = 0; i < count; ++i) widen(from + i * Dim, to + i * Width, Dim, Width);
-    }
-  }
-
-  template <class Stored>
-  KV_NOINLINE static Panel prepare(const Stored* keys, const Stored* values, int count, Scratch& scratch) {
-    if constexpr (kAsStored) {
-      return {keys, values};
-    } else if constexpr (kDots) {
-      for (int i = 0; i < count; i += 2)
-        pair_values(values + i * kValueDim, i + 1 < count ? values + (i + 1) * kValueDim : nullptr,
-                    scratch.values + i * kValueWidth);
-      return {keys, scratch.values};
-    } else {
-      widen_rows<kKeyDim, kKeyDim>(keys, count, scratch.keys);
-      widen_rows<kValueDim, kValueWidth>(values, count, scratch.values);
-      return {scratch.keys, scratch.values};
-    }
   }
 
   static KV_INLINE Vec multiply_add_dword(Vec sum, Bits a, uint32_t b) {
@@ -315,7 +257,7 @@ struct Window {
     for_each_part(spans, key_from, key_to, [&](const Span<Policy>& part) {
       for (int64_t from = part.first; from < part.end; from += kPanel) {
         const Span<Policy> span = part.part(from, std::min(from + kPanel, part.end));
-        const Panel panel = prepare(span.keys, span.values, static_cast<int>(span.count()), scratch);
+        const Panel panel = Numbers::prepare(span.keys, span.values, static_cast<int>(span.count()), scratch.keys, scratch.values);
         for (int b = 0; b < blocks; ++b) attend_block(scratch.blocks[b], span, panel, b == 0, scaling, scratch);
       }
     });

@@ -15,7 +15,18 @@ from kvgen.plan import PackagePlan
 
 ELEMENTS = {DType.F32: "float", DType.F16: "kv::Float16", DType.BF16: "kv::BFloat16"}
 DECODE_QUERIES = (4, 8)  # kernels for a few columns, beside the one for a single column
-HEADERS = ("", "_decode", "_job", "_numbers", "_softmax", "_sums", "_threads", "_vector", "_window")
+HEADERS = (
+    "",
+    "_decode",
+    "_job",
+    "_numbers",
+    "_panel",
+    "_softmax",
+    "_sums",
+    "_threads",
+    "_vector",
+    "_window",
+)
 BUSY_HEADS = 8  # with as many kv heads a row keeps its threads busy without cutting short windows
 
 

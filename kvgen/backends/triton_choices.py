@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kvgen.backends import triton_tables as tables
 from kvgen.backends import triton_tiles as tiles
 from kvgen.ir import CachePolicy, Stateless
 
@@ -17,9 +18,9 @@ NUMBERS = {
     "query_gradients": _TILE,
 }
 TABLES = {
-    "window": tiles.WINDOW_TILES,
-    "key_gradients": tiles.KEY_GRADIENT_TILES,
-    "query_gradients": tiles.QUERY_GRADIENT_TILES,
+    "window": tables.WINDOW_TILES,
+    "key_gradients": tables.KEY_GRADIENT_TILES,
+    "query_gradients": tables.QUERY_GRADIENT_TILES,
 }
 MOST = {
     "rows": 128,
