@@ -1,5 +1,5 @@
 // Written by kvgen from gemma3n.kv and yours to keep: kvgen claims no right to it. Edit gemma3n.kv.
-// kvgen: gemma3n.kv source 2ba866454d30 body 4b9a3bc188cc codegen 1
+// kvgen: gemma3n.kv source 2ba866454d30 body 78d15cb1d76d codegen 1
 // Sums of values for a few queries of one kv head: a block of queries and value vectors, over a whole tile, in registers.
 #pragma once
 
@@ -17,12 +17,12 @@ template <class Policy>
 struct DecodeNumbers {
   using Element = typename Policy::Element;
   static constexpr int kKeyDim = Policy::kKeyDim, kValueDim = Policy::kValueDim;
-  static constexpr bool kPairs = std::is_same_v<Element, BFloat16> && kKeyDim % 8 == 0 && kValueDim % (2 * kLanes) == 0;
+  static constexpr bool kPairs = std::is_same_v<Element, BFloat16> && kKeyDim % (2 * kVectorKeys) == 0 && kValueDim % (2 * kLanes) == 0;
   static constexpr bool kAsStored =
-      kPairs || (std::is_same_v<Element, float> && kKeyDim % 4 == 0 && kValueDim % kLanes == 0);
+      kPairs || (std::is_same_v<Element, float> && kKeyDim % kVectorKeys == 0 && kValueDim % kLanes == 0);
   static constexpr bool kDots = kPairs && kHasDot;
   static constexpr int kPerDword = kPairs ? 2 : 1;
-  static constexpr int kKeyWidth = kAsStored ? kKeyDim : round_up(kKeyDim, 4);
+  static constexpr int kKeyWidth = kAsStored ? kKeyDim : round_up(kKeyDim, kVectorKeys);
   static constexpr int kValueWidth = kAsStored ? kValueDim : round_up(kValueDim, kLanes);
   using Number = std::conditional_t<kPairs, BFloat16, float>;
 
@@ -35,7 +35,7 @@ struct DecodeNumbers {
   static KV_INLINE void prefetch(const void* address) { __builtin_prefetch(address, 0, kDots ? 2 : 3); }
 };
 
-/// What the queries of one `Decode` have summed. Weights: lane 4 * query + key of a vector, kVectors for every four keys.
+/// What the queries of one `Decode` have summed.
 template <class Policy, int Queries>
 class ValueSums : DecodeNumbers<Policy> {
   using Numbers = DecodeNumbers<Policy>;
@@ -43,7 +43,11 @@ class ValueSums : DecodeNumbers<Policy> {
   using Numbers::kPairs, Numbers::kAsStored, Numbers::kDots, Numbers::kValueWidth, Numbers::kTile, Numbers::prefetch;
 
  public:
-  static constexpr int kVectors = (Queries + kQuads - 1) / kQuads;  // of queries
+  static constexpr int kVectors = (Queries + kVectorQueries - 1) / kVectorQueries;  // that hold a number of each query
+  static constexpr int kScores = kTile / kVectorKeys;  // vectors: the scores of a vector of queries with a tile
+
+  /// Of all queries with a tile. Score of a query with a key: lane kVectorKeys * query + key of a vector.
+  using Scores = Vec[kVectors][kScores];
 
   KV_INLINE void clear() { std::memset(sum_, 0, sizeof sum_); }
   const float* of(int query) const { return sum_[query]; }
@@ -53,8 +57,8 @@ class ValueSums : DecodeNumbers<Policy> {
   }
 
   template <bool Edge>
-  KV_INLINE void add(const Number* values, int count, const Vec (*weights)[kVectors]) {
-    alignas(64) uint32_t paired[kDots ? kTile / 4 / 2 : 1][kVectors][kLanes];
+  KV_INLINE void add(const Number* values, int count, const Scores& weights) {
+    alignas(64) Paired paired;
     if constexpr (kDots) pair_weights<Edge>(count, weights, paired);
     for (int row = 0; row < Queries; row += kRows)
       for (int column = 0; column < kAllVectors; column += kColumns) {
@@ -93,24 +97,24 @@ class ValueSums : DecodeNumbers<Policy> {
 
   /// `later`: the values of a later tile. It is asked for line by line in order of its addresses, as that of keys is.
   template <bool Edge, bool Ahead>
-  KV_NOINLINE void add_singles(const Number* values, const Number* later, int count, const Vec (*weights)[kVectors], int row,
+  KV_NOINLINE void add_singles(const Number* values, const Number* later, int count, const Scores& weights, int row,
                                int column) {
     constexpr int kLines = std::max(1, kColumns / kLineColumns), kLine = 64 / int{sizeof(Number)};
     Sums sums;
     sums.load_from(sum_, row, column);
     const float* weight = reinterpret_cast<const float*>(weights);
     later += column / kLineColumns * kTile * kLine;
-    for (int key = 0; key < count; key += 4, weight += kVectors * kLanes) {
+    for (int first = 0; first < count; first += kVectorKeys, weight += kLanes) {
       KV_UNROLL(4)
-      for (int k = 0; k < 4; ++k, values += kValueWidth) {
-        if (Edge && key + k == count) break;
+      for (int k = 0; k < kVectorKeys; ++k, values += kValueWidth) {
+        if (Edge && first + k == count) break;
         if constexpr (kAsStored && Ahead)
           for (int line = 0; line < kLines; ++line, later += kLine) prefetch(later);
         Vec value[kColumns];
         load_values(values, value);
         for (int r = 0; r < kRows; ++r) {
           const int query = std::min(row + r, Queries - 1);
-          const Vec w = splat(weight[query / kQuads * kLanes + query % kQuads * 4 + k]);
+          const Vec w = splat(weight[query / kVectorQueries * kScores * kLanes + query % kVectorQueries * kVectorKeys + k]);
           for (int c = 0; c < kColumns; ++c) sums.at[r][c] += value[c] * w;
         }
       }
@@ -130,24 +134,26 @@ class ValueSums : DecodeNumbers<Policy> {
     }
   }
 
-  // Two keys at once: key k of a group of eight meets key k + 4, whose weights lie in the same lane of the next vector.
+  using Paired = uint32_t[kVectors][kDots ? kScores / 2 : 1][kLanes];
+
+  // Two keys at once: those in the same lane of two vectors of scores.
   template <bool Edge>
-  static KV_INLINE void pair_weights(int count, const Vec (*weights)[kVectors], uint32_t (*paired)[kVectors][kLanes]) {
-    const int groups = (count + 3) / 4;
-    for (int i = 0; i < groups; i += 2)
-      for (int v = 0; v < kVectors; ++v)
-        store(paired[i / 2][v], to_pairs(weights[i][v], !Edge || i + 1 < groups ? weights[i + 1][v] : Vec{}));
+  static KV_INLINE void pair_weights(int count, const Scores& weights, Paired& paired) {
+    const int vectors = (count + kVectorKeys - 1) / kVectorKeys;
+    for (int v = 0; v < kVectors; ++v)
+      for (int i = 0; i < vectors; i += 2)
+        store(paired[v][i / 2], to_pairs(weights[v][i], !Edge || i + 1 < vectors ? weights[v][i + 1] : Vec{}));
   }
 
   template <bool Edge>
-  KV_NOINLINE void add_pairs(const Number* values, int count, const uint32_t (*paired)[kVectors][kLanes], int row, int column) {
+  KV_NOINLINE void add_pairs(const Number* values, int count, const Paired& paired, int row, int column) {
     Sums sums;
     sums.load_from(sum_, row, column);
-    for (int base = 0; base < count; base += 8)
-      for (int k = 0; k < 4; ++k) {
-        if (Edge && base + k >= count) break;
-        const Number* low = values + (base + k) * kValueWidth;
-        const Number* high = Edge && base + k + 4 >= count ? low : low + 4 * kValueWidth;  // then its weight is 0
+    for (int first = 0; first < count; first += 2 * kVectorKeys)
+      for (int k = 0; k < kVectorKeys; ++k) {
+        if (Edge && first + k >= count) break;
+        const Number* low = values + (first + k) * kValueWidth;
+        const Number* high = Edge && first + k + kVectorKeys >= count ? low : low + kVectorKeys * kValueWidth;  // then its weight is 0
         for (int c = 0; c < kColumns; c += 2) {
           prefetch(low + kTile * kValueWidth + c * kLanes);
           prefetch(high + kTile * kValueWidth + c * kLanes);
@@ -155,7 +161,7 @@ class ValueSums : DecodeNumbers<Policy> {
           const Bits evens = (a & splat(0xffffu)) | (b << 16), odds = (a >> 16) | (b & splat(0xffff0000u));
           for (int r = 0; r < kRows; ++r) {
             const int query = std::min(row + r, Queries - 1);
-            const Bits w = splat(paired[base / 8][query / kQuads][query % kQuads * 4 + k]);
+            const Bits w = splat(paired[query / kVectorQueries][first / (2 * kVectorKeys)][query % kVectorQueries * kVectorKeys + k]);
             sums.at[r][c] = dot_pairs(evens, w, sums.at[r][c]);
             sums.at[r][c + 1] = dot_pairs(odds, w, sums.at[r][c + 1]);
           }

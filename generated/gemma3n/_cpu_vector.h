@@ -1,5 +1,5 @@
 // Written by kvgen from gemma3n.kv and yours to keep: kvgen claims no right to it. Edit gemma3n.kv.
-// kvgen: gemma3n.kv source 2ba866454d30 body f9d2c5bc43b5 codegen 1
+// kvgen: gemma3n.kv source 2ba866454d30 body f9ab23d15cb3 codegen 1
 // Vectors of floats. C++17, GCC or Clang.
 //
 // They are the compilers' own (`vector_size`), so +, *, < and [] are instructions of whatever CPU is compiled for:
@@ -63,11 +63,13 @@ constexpr bool kManyRegisters = true;  // 32 vector registers, else 16
 #else
 constexpr bool kManyRegisters = false;
 #endif
-constexpr int kQuads = kLanes / 4;  // a vector as groups of four lanes
+
+/// Decoding: a vector of scores is of kVectorQueries queries with kVectorKeys keys, lane kVectorKeys * query + key. As few queries
+/// as keep a register for each: what a key is multiplied by is then least often loaded.
+constexpr int kVectorQueries = kLanes == 16 ? 4 : 1, kVectorKeys = kLanes / kVectorQueries;
 
 typedef float Vec __attribute__((vector_size(4 * kLanes)));
-typedef float Quad __attribute__((vector_size(16)));
-typedef uint32_t QuadBits __attribute__((vector_size(16)));
+typedef uint32_t PartBits __attribute__((vector_size(4 * kVectorKeys)));  // a query's part of a vector
 typedef int32_t Ints __attribute__((vector_size(4 * kLanes)));
 typedef uint32_t Bits __attribute__((vector_size(4 * kLanes)));
 
@@ -123,22 +125,17 @@ KV_INLINE bool any(Ints condition) {
 }
 
 template <std::size_t... I>
-KV_INLINE Bits repeat_quad(const void* from, std::index_sequence<I...>) {
-  const Quad quad = load<Quad>(from);
-  return bit_cast<Bits>(Vec{quad[I % 4]...});
+KV_INLINE Bits repeat(PartBits part, std::index_sequence<I...>) {
+  return Bits{part[I % kVectorKeys]...};
 }
 
-/// The four dwords at `from`, repeated in every quad.
-KV_INLINE Bits load_quads(const void* from) {
+/// The kVectorKeys dwords at `from`, for each of a vector's queries.
+KV_INLINE Bits load_repeated(const void* from) {
 #if KV_LANES == 16 && defined(__AVX512F__)
   return bit_cast<Bits>(_mm512_broadcast_i32x4(_mm_loadu_si128(static_cast<const __m128i*>(from))));
-#elif KV_LANES == 8 && defined(__AVX2__) && !defined(__clang__)
-  return bit_cast<Bits>(__builtin_ia32_vbroadcastf128_ps256(static_cast<const Quad*>(from)));
-#elif KV_LANES == 8 && defined(__clang__)
-  const Quad quad = load<Quad>(from);
-  return bit_cast<Bits>(__builtin_shufflevector(quad, quad, 0, 1, 2, 3, 0, 1, 2, 3));
 #else
-  return repeat_quad(from, std::make_index_sequence<kLanes>());
+  if constexpr (kVectorQueries == 1) return load<Bits>(from);
+  return repeat(load<PartBits>(from), std::make_index_sequence<kLanes>());
 #endif
 }
 
@@ -160,22 +157,55 @@ KV_INLINE Vec shuffle(Vec a, Vec b) {
   return shuffle_lanes<P0, P1, P2, P3>(a, b, std::make_index_sequence<kLanes>());
 }
 
-/// Sums within each quad: lane i of a quad of the answer is the sum of that quad of `v[i]`.
-KV_INLINE Vec sum_quads(const Vec* v) {
-  const Vec x = shuffle<0, 4, 1, 5>(v[0], v[1]) + shuffle<2, 6, 3, 7>(v[0], v[1]);
-  const Vec y = shuffle<0, 4, 1, 5>(v[2], v[3]) + shuffle<2, 6, 3, 7>(v[2], v[3]);
-  return shuffle<0, 1, 4, 5>(x, y) + shuffle<2, 3, 6, 7>(x, y);
+/// One half of `a`, then one half of `b`: 0 the lower, 1 the upper.
+template <int OfA, int OfB, std::size_t... I>
+KV_INLINE Vec join_halves(Vec a, Vec b, std::index_sequence<I...>) {
+  constexpr int half = kLanes / 2;
+#if defined(__clang__) || __GNUC__ >= 12
+  return __builtin_shufflevector(a, b, (static_cast<int>(I) + (I < half ? OfA * half : half + OfB * half))...);
+#else
+  return __builtin_shuffle(a, b, Ints{(static_cast<int>(I) + (I < half ? OfA * half : half + OfB * half))...});
+#endif
 }
 
-/// The largest, or the sum, of each quad, in all its lanes.
-KV_INLINE Vec quad_maximum(Vec v) {
+template <int OfA, int OfB>
+KV_INLINE Vec join_halves(Vec a, Vec b) {
+  return join_halves<OfA, OfB>(a, b, std::make_index_sequence<kLanes>());
+}
+
+/// From sums over lanes for Keys keys each, the first in `a`: those for all of them, with half as many lanes left to be added.
+template <int Keys>
+KV_INLINE Vec fold(Vec a, Vec b) {
+  if constexpr (Keys == 1)
+    return shuffle<0, 4, 1, 5>(a, b) + shuffle<2, 6, 3, 7>(a, b);
+  else if constexpr (Keys == 2)
+    return shuffle<0, 1, 4, 5>(a, b) + shuffle<2, 3, 6, 7>(a, b);
+  else
+    return join_halves<0, 0>(a, b) + join_halves<1, 1>(a, b);
+}
+
+/// Count vectors for Keys keys each, folded.
+template <int Keys, int Count>
+KV_INLINE Vec fold_all(const Vec* v) {
+  if constexpr (Count == 1)
+    return v[0];
+  else
+    return fold<Keys * Count / 2>(fold_all<Keys, Count / 2>(v), fold_all<Keys, Count / 2>(v + Count / 2));
+}
+
+/// The largest, or the sum, of each query's lanes, in all of them.
+KV_INLINE Vec query_maximum(Vec v) {
   v = maximum(v, shuffle<1, 0, 3, 2>(v, v));
-  return maximum(v, shuffle<2, 3, 0, 1>(v, v));
+  v = maximum(v, shuffle<2, 3, 0, 1>(v, v));
+  if constexpr (kVectorKeys == 8) v = maximum(v, join_halves<1, 0>(v, v));
+  return v;
 }
 
-KV_INLINE Vec quad_sum(Vec v) {
+KV_INLINE Vec query_sum(Vec v) {
   v += shuffle<1, 0, 3, 2>(v, v);
-  return v + shuffle<2, 3, 0, 1>(v, v);
+  v += shuffle<2, 3, 0, 1>(v, v);
+  if constexpr (kVectorKeys == 8) v += join_halves<1, 0>(v, v);
+  return v;
 }
 
 /// 2^x of each, to 1e-7 of itself; 0 below 2^-126, so that nothing is denormal. x <= 127.

@@ -1,9 +1,9 @@
 // Written by kvgen from streaming.kv and yours to keep: kvgen claims no right to it. Edit streaming.kv.
-// kvgen: streaming.kv source e0ad27c66182 body 1f13b1fa909d codegen 1
+// kvgen: streaming.kv source e0ad27c66182 body 5efc1e5e7103 codegen 1
 // A few queries of one kv head: decoding, and short verify windows.
 //
-// Keys stay as they lie. A vector holds kQuads queries, a quad of lanes each; four dwords of a key, repeated in every quad,
-// meet four dwords of each query, and four keys' sums fold into one vector of scores: lane 4 * query + key.
+// Keys stay as they lie. A vector holds kVectorQueries queries, kVectorKeys lanes each; as many dwords of a key, repeated for each
+// query, meet those of every query, and the sums of kVectorKeys keys fold into one vector of scores.
 #pragma once
 
 #include "_cpu_sums.h"
@@ -21,24 +21,25 @@ template <class Policy, int Queries>
 class Decode : DecodeNumbers<Policy> {
   using Numbers = DecodeNumbers<Policy>;
   using typename Numbers::Element, typename Numbers::Number;
+  using Scores = typename ValueSums<Policy, Queries>::Scores;
   using Numbers::kKeyDim, Numbers::kValueDim, Numbers::kPairs, Numbers::kAsStored, Numbers::kDots, Numbers::kPerDword;
   using Numbers::kKeyWidth, Numbers::kValueWidth, Numbers::kTile, Numbers::prefetch;
   static constexpr int kGroup = kGroupOf<Policy>;
 
  public:
   static constexpr int kVectors = ValueSums<Policy, Queries>::kVectors;
-  static constexpr int kSteps = kKeyWidth / (4 * kPerDword);        // quads of dwords in a key
+  static constexpr int kStepNumbers = kVectorKeys * kPerDword, kSteps = kKeyWidth / kStepNumbers;  // of a key
 
   /// Sets `count` queries, the first at position `first`: token by token, the kGroup heads of each.
   KV_NOINLINE void start(const Job<Policy>& job, int64_t row, int64_t head, int64_t first, int count) {
     first_ = first;
     last_ = first + (count - 1) / kGroup;
-    for (int i = 0; i < kVectors * kQuads; ++i) {
+    for (int i = 0; i < kVectors * kVectorQueries; ++i) {
       if (i < count)
         pack(job, row, head * kGroup + i % kGroup, first - job.starts[row] + i / kGroup, i);
       else
         pack_numbers(std::array<float, kKeyWidth>{}.data(), i);
-      position_[i / kQuads][i % kQuads] = first + std::min(i, count - 1) / kGroup;
+      position_[i / kVectorQueries][i % kVectorQueries] = first + std::min(i, count - 1) / kGroup;
     }
     for (int v = 0; v < kVectors; ++v) {
       maximum_[v] = splat(kNoMaximum);
@@ -58,19 +59,25 @@ class Decode : DecodeNumbers<Policy> {
   }
 
   const float* sum(int query) const { return sums_.of(query); }
-  float maximum(int query) const { return maximum_[query / kQuads][query % kQuads * 4]; }
-  float total(int query) const { return quad_sum(total_[query / kQuads])[query % kQuads * 4]; }
+  float maximum(int query) const { return maximum_[query / kVectorQueries][lane_of(query)]; }
+  float total(int query) const { return query_sum(total_[query / kVectorQueries])[lane_of(query)]; }
 
  private:
   bool all_see(const Span<Policy>& tile) const { return tile.first >= tile.first_seen(last_) && tile.end <= first_ + 1; }
 
-  static constexpr int kScores = kTile / 4;
-  static constexpr int kMostPass = kManyRegisters ? 4 : 3;
-  static constexpr int kPass =  // query vectors that meet a key at once
-      kVectors <= kMostPass ? kVectors : kVectors % 2 == 0 ? 2 : 1;
-  static constexpr int kKeys = std::max(4, (kManyRegisters ? 16 : 8) / kPass / 4 * 4);  // keys in flight
+  static constexpr int kScores = ValueSums<Policy, Queries>::kScores;
+  static constexpr int kPasses = (kVectors + 3) / 4;                             // over a key, each with up to four vectors,
+  static constexpr int kEach = kVectors / kPasses, kWider = kVectors % kPasses;  // as even as can be
   static constexpr int kForms = kPairs && !kDots ? 2 : 1;  // pairs without a dot product are met as evens and odds
-  static_assert(kVectors % kPass == 0 && kTile % kKeys == 0 && kScores % kWeighed == 0, "whole passes");
+
+  /// Keys that meet so many vectors of queries at once: there are enough sums for none to wait for another.
+  static constexpr int keys_at_once(int vectors) {
+    const int most = (kManyRegisters ? 16 : 8) / vectors;
+    return most >= 16 ? 16 : most >= 8 ? 8 : most >= 4 ? 4 : 2;
+  }
+
+  /// The first lane of a query in its vector.
+  static constexpr int lane_of(int query) { return query % kVectorQueries * kVectorKeys; }
 
   KV_INLINE void pack(const Job<Policy>& job, int64_t row, int64_t head, int64_t column, int query) {
     if (kAsStored && !job.query_is_float)
@@ -82,122 +89,152 @@ class Decode : DecodeNumbers<Policy> {
 
   /// One query's lanes of the query vectors, from numbers as they are stored.
   KV_INLINE void pack_stored(const Element* query, int index) {
-    const int vector = index / kQuads, lane = index % kQuads * 4;
     for (int step = 0; step < kSteps; ++step) {
-      const QuadBits quad = load<QuadBits>(query + step * 4 * kPerDword);
+      const PartBits numbers = load<PartBits>(query + step * kStepNumbers);
       if constexpr (kForms == 2) {
-        store(lane_of(step, vector, 0) + lane, quad << 16);
-        store(lane_of(step, vector, 1) + lane, quad & 0xffff0000u);
+        store(lanes(step, index, 0), numbers << 16);
+        store(lanes(step, index, 1), numbers & 0xffff0000u);
       } else {
-        store(lane_of(step, vector, 0) + lane, quad);
+        store(lanes(step, index, 0), numbers);
       }
     }
   }
 
   KV_NOINLINE void pack_numbers(const float* numbers, int index) {
-    const int vector = index / kQuads, lane = index % kQuads * 4;
     for (int step = 0; step < kSteps; ++step)
-      for (int i = 0; i < 4; ++i) {
-        const float* number = numbers + (step * 4 + i) * kPerDword;
+      for (int i = 0; i < kVectorKeys; ++i, numbers += kPerDword) {
         if constexpr (kDots) {
           BFloat16 pair[2];
-          from_float(number[0], pair[0]);
-          from_float(number[1], pair[1]);
-          lane_of(step, vector, 0)[lane + i] = bit_cast<uint32_t>(pair);
+          from_float(numbers[0], pair[0]);
+          from_float(numbers[1], pair[1]);
+          lanes(step, index, 0)[i] = bit_cast<uint32_t>(pair);
         } else {
-          for (int form = 0; form < kForms; ++form) lane_of(step, vector, form)[lane + i] = bit_cast<uint32_t>(number[form]);
+          for (int form = 0; form < kForms; ++form) lanes(step, index, form)[i] = bit_cast<uint32_t>(numbers[form]);
         }
       }
   }
 
-  KV_INLINE uint32_t* lane_of(int step, int vector, int form) { return query_[step][vector][form]; }
+  KV_INLINE uint32_t* lanes(int step, int query, int form) { return query_[step][query / kVectorQueries][form] + lane_of(query); }
 
-  static KV_INLINE Vec multiply_add(Bits key, const Bits* query, Vec sum) {
-    if constexpr (kDots) return dot_pairs(key, query[0], sum);
-    if constexpr (kPairs) return odd(key) * bit_cast<Vec>(query[1]) + (even(key) * bit_cast<Vec>(query[0]) + sum);
-    return bit_cast<Vec>(key) * bit_cast<Vec>(query[0]) + sum;
+  /// One of the forms of a key's dwords, as queries have them too.
+  static KV_INLINE Bits form_of(Bits key, int form) {
+    if constexpr (kForms == 2) return form == 0 ? bit_cast<Bits>(even(key)) : bit_cast<Bits>(odd(key));
+    return key;
   }
 
-  /// Scores of kKeys keys with the query vectors [Start, Start + kPass).
-  template <bool Ahead>
-  KV_NOINLINE void score(const Number* const* keys, int start, Vec (*scores)[kVectors]) const {
-    Vec sums[kPass][kKeys] = {};
-    constexpr int kLine = kSteps % 4 == 0 ? 4 : kSteps % 2 == 0 ? 2 : 1;  // steps between prefetches: a cache line, if it fits
-    for (int line = 0; line < kSteps; line += kLine) {
-      if constexpr (Ahead)  // line by line in order of their addresses: that sets off the processor's own prefetching
-        for (int k = 0; k < kKeys; ++k) prefetch(keys[0] + kTile * kKeyWidth + (line * kKeys + k * kLine) * 4 * kPerDword);
-      KV_UNROLL(4)
-      for (int step = line; step < line + kLine; ++step) {
-        Bits queries[kPass][kForms];
-        for (int v = 0; v < kPass; ++v)
-          for (int form = 0; form < kForms; ++form) queries[v][form] = keep(load<Bits>(query_[step][start + v][form]));
-        for (int k = 0; k < kKeys; ++k) {
-          const Bits key = load_quads(keys[k] + step * 4 * kPerDword);
-          for (int v = 0; v < kPass; ++v) sums[v][k] = multiply_add(key, queries[v], sums[v][k]);
-        }
+  static KV_INLINE Vec multiply_add(Bits key, Bits query, Vec sum) {
+    if constexpr (kDots) return dot_pairs(key, query, sum);
+    return bit_cast<Vec>(key) * bit_cast<Vec>(query) + sum;
+  }
+
+  /// Scores of the query vectors [start, start + Vectors) with the keys of a tile; past its last key they are anything.
+  template <int Vectors, bool Edge, bool Ahead>
+  KV_NOINLINE void score(const Number* tile, int count, int start, const Scaling<Policy>& scaling, Scores& scores) const {
+    constexpr int kKeys = keys_at_once(Vectors), kTogether = std::max(kKeys, kVectorKeys);
+    constexpr int kFolded = std::min(kKeys, kVectorKeys);  // keys of a part: as many as there are at once
+    for (int first = 0; first < count; first += kTogether) {
+      Vec parts[Vectors][kTogether / kFolded];
+      KV_UNROLL(1)
+      for (int key = first; key < first + kTogether; key += kKeys) {
+        Vec sums[Vectors][kKeys] = {};
+        multiply_keys<Vectors, kKeys, Edge, Ahead>(tile, count, key, start, sums);
+        for (int v = 0; v < Vectors; ++v)
+          for (int k = 0; k < kKeys; k += kFolded) parts[v][(key - first + k) / kFolded] = fold_all<1, kFolded>(sums[v] + k);
       }
+      for (int v = 0; v < Vectors; ++v)
+        for (int k = 0; k < kTogether; k += kVectorKeys)
+          scores[start + v][(first + k) / kVectorKeys] = scaling(fold_all<kFolded, kVectorKeys / kFolded>(parts[v] + k / kFolded));
     }
-    for (int k = 0; k < kKeys; k += 4)
-      for (int v = 0; v < kPass; ++v) scores[k / 4][start + v] = sum_quads(sums[v] + k);
+  }
+
+  /// Adds the products of Keys keys, from `key` on, and Vectors query vectors; all lanes of a query's part of a sum are to be added.
+  template <int Vectors, int Keys, bool Edge, bool Ahead>
+  KV_INLINE void multiply_keys(const Number* tile, int count, int key, int start, Vec (&sums)[Vectors][Keys]) const {
+    const Number* keys[Keys];
+    for (int k = 0; k < Keys; ++k) keys[k] = tile + (Edge ? std::min(key + k, count - 1) : key + k) * kKeyWidth;
+    const Number* later = tile + (key + kTile) * kKeyWidth;
+    constexpr int kInLine = 16 / kVectorKeys;  // steps in a cache line, if they fit
+    constexpr int kLine = kSteps % kInLine == 0 ? kInLine : kSteps % 2 == 0 ? 2 : 1;
+    constexpr int kLines = std::max(Keys, 4);  // asked for at once, in order of their addresses
+    for (int line = 0; line < kSteps; line += kLine) {
+      if (Ahead && line / kLine * Keys % kLines == 0)
+        for (int i = 0; i < kLines; ++i) prefetch(later + (line * Keys + i * kLine) * kStepNumbers);
+      KV_UNROLL(4)
+      for (int step = line; step < line + kLine; ++step)
+        for (int form = 0; form < kForms; ++form) {
+          Bits queries[Vectors];
+          for (int v = 0; v < Vectors; ++v) queries[v] = keep(load<Bits>(query_[step][start + v][form]));
+          for (int k = 0; k < Keys; ++k) {
+            const Bits numbers = form_of(load_repeated(keys[k] + step * kStepNumbers), form);
+            for (int v = 0; v < Vectors; ++v) sums[v][k] = multiply_add(numbers, queries[v], sums[v][k]);
+          }
+        }
+    }
+  }
+
+  /// All scores of a tile. Only the first pass over its keys asks for later ones.
+  template <bool Edge>
+  KV_INLINE void score_tile(const Number* tile, int count, const Scaling<Policy>& scaling, Scores& scores) const {
+    score<kEach + (kWider > 0), Edge, kAsStored>(tile, count, 0, scaling, scores);
+    if constexpr (kWider > 1)
+      for (int pass = 1; pass < kWider; ++pass) score<kEach + 1, Edge, false>(tile, count, pass * (kEach + 1), scaling, scores);
+    for (int pass = std::max(kWider, 1); pass < kPasses; ++pass)
+      score<kEach, Edge, false>(tile, count, kWider + pass * kEach, scaling, scores);
   }
 
   template <bool Edge>
   KV_INLINE void attend_tile(const Span<Policy>& tile, const Scaling<Policy>& scaling, float* wide) {
     const int count = Edge ? static_cast<int>(tile.count()) : kTile;
-    alignas(64) Vec scores[kScores][kVectors];
-    const Number* keys = as_numbers<kKeyDim, kKeyWidth>(tile.keys, count, wide);
-    const int groups = Edge ? (count + 3) / 4 : kScores;
-    for (int key = 0; key < groups * 4; key += kKeys) {
-      const Number* at[kKeys];
-      for (int k = 0; k < kKeys; ++k) at[k] = keys + (Edge ? std::min(key + k, count - 1) : key + k) * kKeyWidth;
-      for (int start = 0; start < kVectors; start += kPass)
-        start == 0 ? score<kAsStored>(at, start, scores + key / 4) : score<false>(at, start, scores + key / 4);
-    }
-    for (int i = 0; i < groups; ++i)
-      for (int v = 0; v < kVectors; ++v) scores[i][v] = scaling(scores[i][v]);
-    if (Edge && (count % 4 != 0 || !all_see(tile))) hide(tile, groups, scores);
-    weigh_tile(groups, scores);
-    const Number* values = as_numbers<kValueDim, kValueWidth>(tile.values, count, wide);
-    sums_.template add<Edge>(values, count, scores);
+    alignas(64) Scores scores;
+    score_tile<Edge>(as_numbers<kKeyDim, kKeyWidth>(tile.keys, count, wide), count, scaling, scores);
+    const int vectors = Edge ? (count + kVectorKeys - 1) / kVectorKeys : kScores;
+    if (Edge && (count % kVectorKeys != 0 || !all_see(tile))) hide(tile, vectors, scores);
+    weigh_tile(vectors, scores);
+    sums_.template add<Edge>(as_numbers<kValueDim, kValueWidth>(tile.values, count, wide), count, scores);
   }
 
   /// Scores of keys that a query does not see, and of lanes past the tile, become -infinity.
-  KV_NOINLINE void hide(const Span<Policy>& tile, int groups, Vec (*scores)[kVectors]) const {
+  KV_NOINLINE void hide(const Span<Policy>& tile, int vectors, Scores& scores) const {
     for (int v = 0; v < kVectors; ++v) {
-      Ints from, to;
+      Ints from, to, key;
       for (int lane = 0; lane < kLanes; ++lane) {
-        const int64_t position = position_[v][lane / 4];
+        const int64_t position = position_[v][lane / kVectorKeys];
         from[lane] = static_cast<int32_t>(std::max<int64_t>(tile.first_seen(position) - tile.first, 0));
         to[lane] = static_cast<int32_t>(std::min(position + 1 - tile.first, tile.count()));
+        key[lane] = lane % kVectorKeys;
       }
-      Ints key;
-      for (int lane = 0; lane < kLanes; ++lane) key[lane] = lane % 4;
-      for (int i = 0; i < groups; ++i, key += 4)
-        scores[i][v] = select((key >= from) & (key < to), scores[i][v], splat(-INFINITY));
+      for (int i = 0; i < vectors; ++i, key += kVectorKeys)
+        scores[v][i] = select((key >= from) & (key < to), scores[v][i], splat(-INFINITY));
     }
   }
 
-  /// Scores become weights, relative to the largest score so far; what was summed before follows it.
-  KV_NOINLINE void weigh_tile(int groups, Vec (*scores)[kVectors]) {
-    for (; groups % kWeighed != 0; ++groups)
-      for (int v = 0; v < kVectors; ++v) scores[groups][v] = splat(-INFINITY);
+  /// Scores become weights, relative to the largest score so far.
+  KV_NOINLINE void weigh_tile(int vectors, Scores& scores) {
     for (int v = 0; v < kVectors; ++v) {
-      Vec top = scores[0][v];
-      for (int i = 1; i < groups; ++i) top = kv::maximum(top, scores[i][v]);
-      const Vec before = maximum_[v], now = kv::maximum(before, quad_maximum(top));
-      if (any(now > before)) {
-        const Vec shrink = exp2(before - now);
-        total_[v] *= shrink;
-        maximum_[v] = now;
-        for (int q = v * kQuads; q < std::min(Queries, (v + 1) * kQuads); ++q) sums_.multiply(q, shrink[q % kQuads * 4]);
-      }
-      for (int group = 0; group < groups; group += kWeighed) {
-        Vec weights[kWeighed];
-        for (int i = 0; i < kWeighed; ++i) weights[i] = scores[group + i][v];
-        weigh(weights, now, total_[v]);
-        for (int i = 0; i < kWeighed; ++i) scores[group + i][v] = weights[i];
-      }
+      Vec top = scores[v][0];
+      for (int i = 1; i < vectors; ++i) top = kv::maximum(top, scores[v][i]);
+      if (any(top > maximum_[v])) raise_maximum(v, query_maximum(top));
+      for (int i = vectors; i < kScores; ++i) scores[v][i] = splat(-INFINITY);
     }
+    constexpr int kAll = kVectors * kScores, kAtOnce = kAll % 4 == 0 ? 4 : 2;  // of any queries
+    Vec* all = scores[0];
+    for (int first = 0; first < kAll; first += kAtOnce) {
+      Vec weights[kAtOnce];
+      for (int i = 0; i < kAtOnce; ++i) weights[i] = all[first + i] - maximum_[(first + i) / kScores];
+      exp2(weights);
+      for (int i = 0; i < kAtOnce; ++i) all[first + i] = weights[i];
+    }
+    for (int v = 0; v < kVectors; ++v)
+      for (int i = 0; i < kScores; ++i) total_[v] += scores[v][i];
+  }
+
+  /// What was summed before follows the largest score.
+  KV_NOINLINE void raise_maximum(int vector, Vec top) {
+    const Vec now = kv::maximum(maximum_[vector], top), shrink = exp2(maximum_[vector] - now);
+    total_[vector] *= shrink;
+    maximum_[vector] = now;
+    for (int q = vector * kVectorQueries; q < std::min(Queries, (vector + 1) * kVectorQueries); ++q)
+      sums_.multiply(q, shrink[lane_of(q)]);
   }
 
   /// `count` rows of a plane as they are computed with.
@@ -214,7 +251,7 @@ class Decode : DecodeNumbers<Policy> {
   alignas(64) uint32_t query_[kSteps][kVectors][kForms][kLanes];
   ValueSums<Policy, Queries> sums_;
   Vec maximum_[kVectors], total_[kVectors];
-  int64_t position_[kVectors][kQuads];
+  int64_t position_[kVectors][kVectorQueries];
   int64_t first_, last_;  // positions of the queries
 };
 

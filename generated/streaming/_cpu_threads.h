@@ -1,5 +1,5 @@
 // Written by kvgen from streaming.kv and yours to keep: kvgen claims no right to it. Edit streaming.kv.
-// kvgen: streaming.kv source e0ad27c66182 body ef257f668c88 codegen 1
+// kvgen: streaming.kv source e0ad27c66182 body 7423a898ca86 codegen 1
 // Threads: torch's own, and how work is shared among them.
 #pragma once
 
@@ -55,7 +55,10 @@ class Share {
   }
 
   void run() {
-    if (threads_ == 1) return work_on(0);
+    if (threads_ == 1) {  // without atomics: each would wait for all that was stored before
+      for (int item = 0; item < count_; ++item) work_(item, 0);
+      return;
+    }
     pool()->parallel([](void* self) { static_cast<Share*>(self)->work_on(pool()->thread_number()); }, this,
                      static_cast<unsigned>(threads_), 0);
   }
