@@ -1,5 +1,5 @@
 // Written by kvgen from gemma2.kv and yours to keep: kvgen claims no right to it. Edit gemma2.kv.
-// kvgen: gemma2.kv source 787d6e396025 body 5efc1e5e7103 codegen 1
+// kvgen: gemma2.kv source 787d6e396025 body fdc6717c3715 codegen 1
 // A few queries of one kv head: decoding, and short verify windows.
 //
 // Keys stay as they lie. A vector holds kVectorQueries queries, kVectorKeys lanes each; as many dwords of a key, repeated for each
@@ -134,8 +134,10 @@ class Decode : DecodeNumbers<Policy> {
     constexpr int kFolded = std::min(kKeys, kVectorKeys);  // keys of a part: as many as there are at once
     for (int first = 0; first < count; first += kTogether) {
       Vec parts[Vectors][kTogether / kFolded];
+      if constexpr (Edge) std::memset(parts, 0, sizeof parts);
+      const int end = Edge ? std::min(first + kTogether, count) : first + kTogether;
       KV_UNROLL(1)
-      for (int key = first; key < first + kTogether; key += kKeys) {
+      for (int key = first; key < end; key += kKeys) {
         Vec sums[Vectors][kKeys] = {};
         multiply_keys<Vectors, kKeys, Edge, Ahead>(tile, count, key, start, sums);
         for (int v = 0; v < Vectors; ++v)
@@ -188,24 +190,37 @@ class Decode : DecodeNumbers<Policy> {
     alignas(64) Scores scores;
     score_tile<Edge>(as_numbers<kKeyDim, kKeyWidth>(tile.keys, count, wide), count, scaling, scores);
     const int vectors = Edge ? (count + kVectorKeys - 1) / kVectorKeys : kScores;
-    if (Edge && (count % kVectorKeys != 0 || !all_see(tile))) hide(tile, vectors, scores);
+    if (Edge && !all_see(tile)) hide(tile, vectors, scores);
+    if (Edge && count % kVectorKeys != 0) hide_past_end(count, scores);
     weigh_tile(vectors, scores);
     sums_.template add<Edge>(as_numbers<kValueDim, kValueWidth>(tile.values, count, wide), count, scores);
   }
 
-  /// Scores of keys that a query does not see, and of lanes past the tile, become -infinity.
+  /// Which key of its vector each lane of a score is for.
+  static KV_INLINE Ints lane_keys() {
+    Ints keys;
+    for (int lane = 0; lane < kLanes; ++lane) keys[lane] = lane % kVectorKeys;
+    return keys;
+  }
+
+  /// Scores of keys that a query does not see become -infinity.
   KV_NOINLINE void hide(const Span<Policy>& tile, int vectors, Scores& scores) const {
     for (int v = 0; v < kVectors; ++v) {
-      Ints from, to, key;
+      Ints from, to, key = lane_keys();
       for (int lane = 0; lane < kLanes; ++lane) {
         const int64_t position = position_[v][lane / kVectorKeys];
         from[lane] = static_cast<int32_t>(std::max<int64_t>(tile.first_seen(position) - tile.first, 0));
         to[lane] = static_cast<int32_t>(std::min(position + 1 - tile.first, tile.count()));
-        key[lane] = lane % kVectorKeys;
       }
       for (int i = 0; i < vectors; ++i, key += kVectorKeys)
         scores[v][i] = select((key >= from) & (key < to), scores[v][i], splat(-INFINITY));
     }
+  }
+
+  /// So do those in the last vector's lanes past the tile.
+  static KV_INLINE void hide_past_end(int count, Scores& scores) {
+    const Ints in_tile = lane_keys() < splat(count % kVectorKeys);
+    for (int v = 0; v < kVectors; ++v) scores[v][count / kVectorKeys] = select(in_tile, scores[v][count / kVectorKeys], splat(-INFINITY));
   }
 
   /// Scores become weights, relative to the largest score so far.
@@ -231,8 +246,10 @@ class Decode : DecodeNumbers<Policy> {
   /// What was summed before follows the largest score.
   KV_NOINLINE void raise_maximum(int vector, Vec top) {
     const Vec now = kv::maximum(maximum_[vector], top), shrink = exp2(maximum_[vector] - now);
+    const bool summed = any(maximum_[vector] > splat(kNoMaximum));
     total_[vector] *= shrink;
     maximum_[vector] = now;
+    if (!summed) return;
     for (int q = vector * kVectorQueries; q < std::min(Queries, (vector + 1) * kVectorQueries); ++q)
       sums_.multiply(q, shrink[lane_of(q)]);
   }
