@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -79,17 +80,47 @@ def policy(case: Case, storage: str) -> str:
     )
 
 
+@cache
+def package(text: str) -> Any:
+    return load_text(text, "bench_policy")
+
+
 def our_cache(case: Case, before: tuple[torch.Tensor, torch.Tensor], slack: int = 0) -> Any:
     storage = f"fixed {case.context + 256}" if case.window is None else f"ring slack {slack}"
-    cache = load_text(policy(case, storage), "bench_policy").LocalCache(case.batch, backend="cpu")
-    cache.append_window(*before)
-    return cache
+    ours = package(policy(case, storage)).LocalCache(case.batch, backend="cpu")
+    ours.append_window(*before)
+    return ours
 
 
 def step_ours(step: Step) -> Stepper:
     return our_cache(step.case, step.before), lambda cache: cache.append_decode(
         step.k, step.v
     ).attend(step.q)
+
+
+def step_adapter(step: Step) -> Stepper:
+    """Our cache as the attention layer of a model of transformers calls it."""
+    from importlib import import_module
+
+    from transformers import MistralConfig
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    case = step.case
+    text = policy(case, "ring slack 0") + "model One {\n    layers 1\n    repeat Local\n}\n"
+    hf = import_module(f"{package(text).__name__}.hf")
+    config = MistralConfig(
+        num_hidden_layers=1,
+        num_attention_heads=case.query,
+        num_key_value_heads=case.kv,
+        head_dim=case.dim,
+        sliding_window=case.window,
+    )
+    layer = SimpleNamespace(layer_idx=0, config=config)
+    attend = ALL_ATTENTION_FUNCTIONS["kvgen"]
+    call = {"scaling": case.dim**-0.5, "sliding_window": case.window}
+    ours = hf.OneHFCache(config, backend="cpu")
+    attend(layer, queries(case, case.context), *ours.update(*step.before, 0), None, **call)
+    return ours, lambda ours: attend(layer, step.q, *ours.update(step.k, step.v, 0), None, **call)
 
 
 def step_dynamic(step: Step) -> Stepper:
@@ -172,6 +203,7 @@ def compiled_flex() -> Any:
 
 STEPS: dict[str, Callable[[Step], Stepper]] = {
     "kvgen": step_ours,
+    "adapter": step_adapter,
     "dynamic": step_dynamic,
     "static": step_static,
     "packed": step_packed,
@@ -187,7 +219,7 @@ def prompts(case: Case) -> dict[str, Callable[[], Any]]:
     (k, v), q = tokens(case, case.context), queries(case, case.context)
     length, window = case.context, case.window or case.context
     storage = "ring" if case.window else "contiguous"
-    cache = load_text(policy(case, storage), "bench_policy").LocalCache(case.batch, backend="cpu")
+    cache = package(policy(case, storage)).LocalCache(case.batch, backend="cpu")
     at = torch.arange(length)
 
     def ours() -> Any:

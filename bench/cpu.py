@@ -97,11 +97,16 @@ def tables() -> tuple[Table, ...]:
     )  # fmt: skip
 
 
+def cold_caches(case: Case) -> int:
+    """So many that none is still in the processor when its turn comes again."""
+    return max(2, -(-COLD_BYTES // case.bytes))
+
+
 @torch.no_grad()
 def decode(case: Case, machine: Machine, names: tuple[str, ...], count: int) -> Result:
     """A decode step, cold."""
     step = Step.of(case)
-    caches = max(2, min(64, COLD_BYTES // case.bytes))
+    caches = cold_caches(case)
     contenders = {}
     for name in names:
         made = [STEPS[name](step) for _ in range(caches)]
@@ -131,7 +136,7 @@ def mean_step(states: list[Any], step: Callable[[Any], Any]) -> float:
 def verify(case: Case, machine: Machine, count: int) -> Result:
     """Columns of a verify window over one decode step, cold."""
     before = tokens(case, case.context)
-    caches = [our_cache(case, before, 8) for _ in range(max(2, min(64, COLD_BYTES // case.bytes)))]
+    caches = [our_cache(case, before, 8) for _ in range(cold_caches(case))]
     contenders = {}
     more = {f"{columns} columns": columns for columns in (4, 8)}
     for name, columns in {"kvgen": 1, **more}.items():
@@ -160,7 +165,7 @@ def latency(case: Case, machine: Machine) -> Result:
     """A step of a tiny window, hot: what calling costs."""
     step = Step.of(case)
     contenders = {}
-    for name in ("kvgen", "dynamic"):
+    for name in ("kvgen", "adapter", "dynamic"):
         state, run = STEPS[name](step)
         contenders[name] = lambda state=state, run=run: statistics.median(
             timed(lambda: run(state)) for _ in range(500)
