@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from kvgen.pipeline import compile_text
+from kvgen.ir import Stateless
+from kvgen.pipeline import check_text, compile_text
 from tests.cpu.rig import Rig, policy_text
-from tests.cpu.test_answers import live
+from tests.cpu.test_answers import RETENTION, live
 
+ROOT = Path(__file__).parents[2]
 FULL = os.environ.get("KVGEN_TEST_FULL", "") not in ("", "0")
 COMPILERS = [name for name in ("g++", "clang++", "aarch64-linux-gnu-g++") if shutil.which(name)]
 TARGETS = {
@@ -94,42 +96,55 @@ def test_lanes_of_other_cpus(lanes, monkeypatch):
             live(Rig(policy_text(heads=heads, dim="64", window=window), dtype=dtype))
 
 
-SANITIZED = """
-import sys; sys.path.insert(0, sys.argv[1])
-import torch
-torch.set_num_threads(2)
-from tests.cpu.rig import Rig, policy_text
-from tests.cpu.test_answers import RETENTION, live
-cases = [
-    ("sinks", "query 3 kv 1", "key 16 value 24", torch.bfloat16),
-    ("ring", "query 4 kv 2", "key 5 value 7", torch.float16),
-    ("contiguous chunk", "query 12 kv 1", "16", torch.float32),
+EMITTED = [
+    (path.stem, policy.name)
+    for path in sorted((ROOT / "policies").glob("*.kv"))
+    for policy in check_text(path.read_text("utf-8"), path.name).program.policies
+    if not isinstance(policy.storage, Stateless)
 ]
-for kind, heads, dim, dtype in cases[: int(sys.argv[2])]:
-    live(Rig(policy_text(**{**RETENTION[kind], "heads": heads, "dim": dim}), rows=2, dtype=dtype))
-print("clean")
-"""
+OTHERS = [  # numbers that fill no vector, and groups, as no emitted file has them
+    (policy_text(**{**RETENTION[kind], "heads": heads, "dim": dim}), "Local")
+    for kind, heads, dim in (
+        ("sinks", "query 3 kv 1", "key 16 value 24"),
+        ("ring", "query 4 kv 2", "key 5 value 7"),
+        ("contiguous chunk", "query 12 kv 1", "16"),
+    )
+]
+REDUCED = OTHERS[:1]  # the quickest; an emitted file takes twice as long
 
 
-def test_sanitizers(tmp_path):
-    """Memory errors and undefined behaviour in a row's life; the whole of it with KVGEN_TEST_FULL."""
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [*EMITTED, *OTHERS] if FULL else REDUCED,
+    ids=lambda text: text if len(text) < 20 else "other " + text.splitlines()[2].strip(),
+)
+def test_sanitizers(file, name, tmp_path):
+    """Memory errors and undefined behaviour: every emitted file as every dtype with KVGEN_TEST_FULL, else one policy."""
     runtime = subprocess.run(
         ["g++", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True
     ).stdout.strip()
     if not Path(runtime).is_absolute():
         pytest.skip("g++ has no AddressSanitizer here")
-    root = __file__.rsplit("/tests/", 1)[0]
-    flags = "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all"
+    checks = "address,undefined,float-cast-overflow"
     environment = {
         **os.environ,
         "CXX": "g++",
-        "KVGEN_CXXFLAGS": flags,
+        "KVGEN_CXXFLAGS": f"-O1 -g -fsanitize={checks} -fno-sanitize-recover=all",
         "LD_PRELOAD": runtime,
         "ASAN_OPTIONS": "detect_leaks=0",
         "KVGEN_CACHE": str(tmp_path),
     }
-    command = [sys.executable, "-c", SANITIZED, root, "3" if FULL else "1"]
+    dtypes = ["bf16", "f16", "f32"] if FULL else ["bf16"]
+    command = [sys.executable, "-m", "tests.cpu.sanitized", "2" if FULL else "0", file, name]
     done = subprocess.run(
-        command, env=environment, cwd=root, capture_output=True, text=True, timeout=500, check=False
+        [*command, *dtypes],
+        env=environment,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=570,
+        check=False,
     )
-    assert done.stdout.endswith("clean\n"), done.stderr[-4000:]
+    assert done.returncode == 0, done.stderr[-4000:]
+    print(done.stdout)
+    assert [line.split()[0] for line in done.stdout.splitlines()] == dtypes
