@@ -1,5 +1,5 @@
 // Written by kvgen from gemma3.kv and yours to keep: kvgen claims no right to it. Edit gemma3.kv.
-// kvgen: gemma3.kv source 9c5354bdbcbb body fdc6717c3715 codegen 1
+// kvgen: gemma3.kv source 9c5354bdbcbb body fb4ecce7f76e codegen 1
 // A few queries of one kv head: decoding, and short verify windows.
 //
 // Keys stay as they lie. A vector holds kVectorQueries queries, kVectorKeys lanes each; as many dwords of a key, repeated for each
@@ -128,7 +128,7 @@ class Decode : DecodeNumbers<Policy> {
   }
 
   /// Scores of the query vectors [start, start + Vectors) with the keys of a tile; past its last key they are anything.
-  template <int Vectors, bool Edge, bool Ahead>
+  template <int Vectors, bool Edge>
   KV_NOINLINE void score(const Number* tile, int count, int start, const Scaling<Policy>& scaling, Scores& scores) const {
     constexpr int kKeys = keys_at_once(Vectors), kTogether = std::max(kKeys, kVectorKeys);
     constexpr int kFolded = std::min(kKeys, kVectorKeys);  // keys of a part: as many as there are at once
@@ -139,7 +139,7 @@ class Decode : DecodeNumbers<Policy> {
       KV_UNROLL(1)
       for (int key = first; key < end; key += kKeys) {
         Vec sums[Vectors][kKeys] = {};
-        multiply_keys<Vectors, kKeys, Edge, Ahead>(tile, count, key, start, sums);
+        multiply_keys<Vectors, kKeys, Edge>(tile, count, key, start, sums);
         for (int v = 0; v < Vectors; ++v)
           for (int k = 0; k < kKeys; k += kFolded) parts[v][(key - first + k) / kFolded] = fold_all<1, kFolded>(sums[v] + k);
       }
@@ -150,16 +150,17 @@ class Decode : DecodeNumbers<Policy> {
   }
 
   /// Adds the products of Keys keys, from `key` on, and Vectors query vectors; all lanes of a query's part of a sum are to be added.
-  template <int Vectors, int Keys, bool Edge, bool Ahead>
+  template <int Vectors, int Keys, bool Edge>
   KV_INLINE void multiply_keys(const Number* tile, int count, int key, int start, Vec (&sums)[Vectors][Keys]) const {
     const Number* keys[Keys];
     for (int k = 0; k < Keys; ++k) keys[k] = tile + (Edge ? std::min(key + k, count - 1) : key + k) * kKeyWidth;
     const Number* later = tile + (key + kTile) * kKeyWidth;
     constexpr int kInLine = 16 / kVectorKeys;  // steps in a cache line, if they fit
     constexpr int kLine = kSteps % kInLine == 0 ? kInLine : kSteps % 2 == 0 ? 2 : 1;
-    constexpr int kLines = std::max(Keys, 4);  // asked for at once, in order of their addresses
+    constexpr int kLines = std::max(Keys, 4);            // asked for at once, in order of their addresses,
+    const bool ahead = kAsStored && !Edge && start == 0;  // by the first pass over the keys
     for (int line = 0; line < kSteps; line += kLine) {
-      if (Ahead && line / kLine * Keys % kLines == 0)
+      if (ahead && line / kLine * Keys % kLines == 0)
         for (int i = 0; i < kLines; ++i) prefetch(later + (line * Keys + i * kLine) * kStepNumbers);
       KV_UNROLL(4)
       for (int step = line; step < line + kLine; ++step)
@@ -174,14 +175,14 @@ class Decode : DecodeNumbers<Policy> {
     }
   }
 
-  /// All scores of a tile. Only the first pass over its keys asks for later ones.
+  /// All scores of a tile.
   template <bool Edge>
   KV_INLINE void score_tile(const Number* tile, int count, const Scaling<Policy>& scaling, Scores& scores) const {
-    score<kEach + (kWider > 0), Edge, kAsStored>(tile, count, 0, scaling, scores);
+    score<kEach + (kWider > 0), Edge>(tile, count, 0, scaling, scores);
     if constexpr (kWider > 1)
-      for (int pass = 1; pass < kWider; ++pass) score<kEach + 1, Edge, false>(tile, count, pass * (kEach + 1), scaling, scores);
+      for (int pass = 1; pass < kWider; ++pass) score<kEach + 1, Edge>(tile, count, pass * (kEach + 1), scaling, scores);
     for (int pass = std::max(kWider, 1); pass < kPasses; ++pass)
-      score<kEach, Edge, false>(tile, count, kWider + pass * kEach, scaling, scores);
+      score<kEach, Edge>(tile, count, kWider + pass * kEach, scaling, scores);
   }
 
   template <bool Edge>

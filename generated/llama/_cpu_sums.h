@@ -1,5 +1,5 @@
 // Written by kvgen from llama.kv and yours to keep: kvgen claims no right to it. Edit llama.kv.
-// kvgen: llama.kv source 8972495ac203 body 78d15cb1d76d codegen 1
+// kvgen: llama.kv source 8972495ac203 body e625c67e3d93 codegen 1
 // Sums of values for a few queries of one kv head: a block of queries and value vectors, over a whole tile, in registers.
 #pragma once
 
@@ -65,8 +65,8 @@ class ValueSums : DecodeNumbers<Policy> {
         const Number* from = values + column * kLanes;
         if constexpr (kDots)
           add_pairs<Edge>(from, count, paired, row, column);
-        else if (row == 0 && column % kLineColumns == 0)
-          add_singles<Edge, true>(from, values + kTile * kValueWidth, count, weights, row, column);
+        else if (!Edge && row == 0 && column % kLineColumns == 0)
+          add_singles<Edge, !Edge>(from, values + kTile * kValueWidth, count, weights, row, column);
         else
           add_singles<Edge, false>(from, values, count, weights, row, column);
       }

@@ -1,5 +1,5 @@
 // Written by kvgen from llama4.kv and yours to keep: kvgen claims no right to it. Edit llama4.kv.
-// kvgen: llama4.kv source fd738860da89 body 0fcfc43c81bf codegen 1
+// kvgen: llama4.kv source fd738860da89 body 3cf526b4d424 codegen 1
 // Chunked: store tokens and attend to them. Everything but what this policy says of itself is in _cpu.h.
 #include "_cpu.h"
 
@@ -19,7 +19,7 @@ struct Policy : kv::PolicyDefaults {
   static constexpr int64_t kChunk = 8192;
   static constexpr int64_t kRing = 8199;
   static constexpr int kFewestSplits = 1;  // of a row's keys, when there are enough of them
-  using DecodeQueries = std::integer_sequence<int, 5, 8>;  // sizes of the kernels for a few queries of a kv head
+  using DecodeQueries = std::integer_sequence<int, 5, 10>;  // sizes of the kernels for a few queries of a kv head
 
   /// The first position that the query at `position` sees; it sees all from there to itself.
   static int64_t first_seen(int64_t position) {

@@ -1,5 +1,5 @@
 // Written by kvgen from llama4.kv and yours to keep: kvgen claims no right to it. Edit llama4.kv.
-// kvgen: llama4.kv source fd738860da89 body 8efaa49d9a92 codegen 1
+// kvgen: llama4.kv source fd738860da89 body 60ee0f184413 codegen 1
 // Full: store tokens and attend to them. Everything but what this policy says of itself is in _cpu.h.
 #include "_cpu.h"
 
@@ -17,7 +17,7 @@ struct Policy : kv::PolicyDefaults {
   static constexpr int kKeyDim = 128;
   static constexpr int kValueDim = 128;
   static constexpr int kFewestSplits = 1;  // of a row's keys, when there are enough of them
-  using DecodeQueries = std::integer_sequence<int, 5, 8>;  // sizes of the kernels for a few queries of a kv head
+  using DecodeQueries = std::integer_sequence<int, 5, 10>;  // sizes of the kernels for a few queries of a kv head
 };
 
 }  // namespace

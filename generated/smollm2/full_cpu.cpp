@@ -1,5 +1,5 @@
 // Written by kvgen from smollm2.kv and yours to keep: kvgen claims no right to it. Edit smollm2.kv.
-// kvgen: smollm2.kv source 4545e14289df body 3ed01ac10578 codegen 1
+// kvgen: smollm2.kv source 4545e14289df body 65ed76d7b10e codegen 1
 // Full: store tokens and attend to them. Everything but what this policy says of itself is in _cpu.h.
 #include "_cpu.h"
 
@@ -17,7 +17,7 @@ struct Policy : kv::PolicyDefaults {
   static constexpr int kKeyDim = 64;
   static constexpr int kValueDim = 64;
   static constexpr int kFewestSplits = 4;  // of a row's keys, when there are enough of them
-  using DecodeQueries = std::integer_sequence<int, 3, 4, 8>;  // sizes of the kernels for a few queries of a kv head
+  using DecodeQueries = std::integer_sequence<int, 3, 6, 12>;  // sizes of the kernels for a few queries of a kv head
 };
 
 }  // namespace

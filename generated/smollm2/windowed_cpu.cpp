@@ -1,5 +1,5 @@
 // Written by kvgen from smollm2.kv and yours to keep: kvgen claims no right to it. Edit smollm2.kv.
-// kvgen: smollm2.kv source 4545e14289df body 7ad3305211d8 codegen 1
+// kvgen: smollm2.kv source 4545e14289df body 76c7282301d3 codegen 1
 // Windowed: store tokens and attend to them. Everything but what this policy says of itself is in _cpu.h.
 #include "_cpu.h"
 
@@ -20,7 +20,7 @@ struct Policy : kv::PolicyDefaults {
   static constexpr int64_t kSinks = 4;
   static constexpr int64_t kRing = 263;
   static constexpr int kFewestSplits = 4;  // of a row's keys, when there are enough of them
-  using DecodeQueries = std::integer_sequence<int, 3, 4, 8>;  // sizes of the kernels for a few queries of a kv head
+  using DecodeQueries = std::integer_sequence<int, 3, 6, 12>;  // sizes of the kernels for a few queries of a kv head
 
   /// The first position past the sinks that the query at `position` sees; it sees all from there to itself.
   static int64_t first_seen(int64_t position) {

@@ -14,7 +14,7 @@ from kvgen.naming import modules, names
 from kvgen.plan import PackagePlan
 
 ELEMENTS = {DType.F32: "float", DType.F16: "kv::Float16", DType.BF16: "kv::BFloat16"}
-DECODE_QUERIES = (4, 8)  # kernels for a few columns, beside the one for a single column
+DECODE_QUERIES = (4, 8, 12)  # about so many are worth a decode kernel
 HEADERS = (
     "",
     "_decode",
@@ -111,12 +111,15 @@ def plan(policy: CachePolicy) -> CpuPlan:
 
 
 def decode_queries(group: int) -> tuple[int, ...]:
-    """For how many queries of a kv head there is a decode kernel: one column's, and a few sizes for more columns.
+    """For how many queries of a kv head there is a decode kernel: those of one column, and of some more.
 
-    None for groups that alone fill the vectors of the window kernel.
+    Two kernels, or three of small groups, as each takes a quarter of a second to build. None for groups that alone fill the
+    vectors of the window kernel.
     """
-    sizes = {group, *DECODE_QUERIES}
-    return tuple(sorted(size for size in sizes if group <= size <= DECODE_QUERIES[-1]))
+    if group > DECODE_QUERIES[-1]:
+        return ()
+    whole_columns = {group, *(most // group * group for most in DECODE_QUERIES)} - {0}
+    return tuple(sorted(whole_columns)[: 3 if group < 4 else 2])
 
 
 def files(package: PackagePlan) -> tuple[File, ...]:
