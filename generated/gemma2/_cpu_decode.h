@@ -1,5 +1,5 @@
 // Written by kvgen from gemma2.kv and yours to keep: kvgen claims no right to it. Edit gemma2.kv.
-// kvgen: gemma2.kv source 787d6e396025 body fb4ecce7f76e codegen 1
+// kvgen: gemma2.kv source 787d6e396025 body 5d2805e39665 codegen 1
 // A few queries of one kv head: decoding, and short verify windows.
 //
 // Keys stay as they lie. A vector holds kVectorQueries queries, kVectorKeys lanes each; as many dwords of a key, repeated for each
@@ -127,9 +127,9 @@ class Decode : DecodeNumbers<Policy> {
     return bit_cast<Vec>(key) * bit_cast<Vec>(query) + sum;
   }
 
-  /// Scores of the query vectors [start, start + Vectors) with the keys of a tile; past its last key they are anything.
+  /// Products of the query vectors [start, start + Vectors) with the keys of a tile; past its last key they are anything.
   template <int Vectors, bool Edge>
-  KV_NOINLINE void score(const Number* tile, int count, int start, const Scaling<Policy>& scaling, Scores& scores) const {
+  KV_NOINLINE void score(const Number* tile, int count, int start, Scores& scores) const {
     constexpr int kKeys = keys_at_once(Vectors), kTogether = std::max(kKeys, kVectorKeys);
     constexpr int kFolded = std::min(kKeys, kVectorKeys);  // keys of a part: as many as there are at once
     for (int first = 0; first < count; first += kTogether) {
@@ -145,7 +145,7 @@ class Decode : DecodeNumbers<Policy> {
       }
       for (int v = 0; v < Vectors; ++v)
         for (int k = 0; k < kTogether; k += kVectorKeys)
-          scores[start + v][(first + k) / kVectorKeys] = scaling(fold_all<kFolded, kVectorKeys / kFolded>(parts[v] + k / kFolded));
+          scores[(start + v) * kScores + (first + k) / kVectorKeys] = fold_all<kFolded, kVectorKeys / kFolded>(parts[v] + k / kFolded);
     }
   }
 
@@ -177,20 +177,22 @@ class Decode : DecodeNumbers<Policy> {
 
   /// All scores of a tile.
   template <bool Edge>
-  KV_INLINE void score_tile(const Number* tile, int count, const Scaling<Policy>& scaling, Scores& scores) const {
-    score<kEach + (kWider > 0), Edge>(tile, count, 0, scaling, scores);
+  KV_INLINE void score_tile(const Number* tile, int count, Scores& scores) const {
+    score<kEach + (kWider > 0), Edge>(tile, count, 0, scores);
     if constexpr (kWider > 1)
-      for (int pass = 1; pass < kWider; ++pass) score<kEach + 1, Edge>(tile, count, pass * (kEach + 1), scaling, scores);
+      for (int pass = 1; pass < kWider; ++pass) score<kEach + 1, Edge>(tile, count, pass * (kEach + 1), scores);
     for (int pass = std::max(kWider, 1); pass < kPasses; ++pass)
-      score<kEach, Edge>(tile, count, kWider + pass * kEach, scaling, scores);
+      score<kEach, Edge>(tile, count, kWider + pass * kEach, scores);
   }
 
   template <bool Edge>
   KV_INLINE void attend_tile(const Span<Policy>& tile, const Scaling<Policy>& scaling, float* wide) {
     const int count = Edge ? static_cast<int>(tile.count()) : kTile;
     alignas(64) Scores scores;
-    score_tile<Edge>(as_numbers<kKeyDim, kKeyWidth>(tile.keys, count, wide), count, scaling, scores);
+    score_tile<Edge>(as_numbers<kKeyDim, kKeyWidth>(tile.keys, count, wide), count, scores);
     const int vectors = Edge ? (count + kVectorKeys - 1) / kVectorKeys : kScores;
+    for (int v = 0; v < kVectors; ++v)
+      for (int i = 0; i < vectors; ++i) scores[v * kScores + i] = scaling(scores[v * kScores + i]);
     if (Edge && !all_see(tile)) hide(tile, vectors, scores);
     if (Edge && count % kVectorKeys != 0) hide_past_end(count, scores);
     weigh_tile(vectors, scores);
@@ -214,34 +216,33 @@ class Decode : DecodeNumbers<Policy> {
         to[lane] = static_cast<int32_t>(std::min(position + 1 - tile.first, tile.count()));
       }
       for (int i = 0; i < vectors; ++i, key += kVectorKeys)
-        scores[v][i] = select((key >= from) & (key < to), scores[v][i], splat(-INFINITY));
+        scores[v * kScores + i] = select((key >= from) & (key < to), scores[v * kScores + i], splat(-INFINITY));
     }
   }
 
   /// So do those in the last vector's lanes past the tile.
   static KV_INLINE void hide_past_end(int count, Scores& scores) {
     const Ints in_tile = lane_keys() < splat(count % kVectorKeys);
-    for (int v = 0; v < kVectors; ++v) scores[v][count / kVectorKeys] = select(in_tile, scores[v][count / kVectorKeys], splat(-INFINITY));
+    for (int i = count / kVectorKeys; i < kVectors * kScores; i += kScores) scores[i] = select(in_tile, scores[i], splat(-INFINITY));
   }
 
   /// Scores become weights, relative to the largest score so far.
   KV_NOINLINE void weigh_tile(int vectors, Scores& scores) {
     for (int v = 0; v < kVectors; ++v) {
-      Vec top = scores[v][0];
-      for (int i = 1; i < vectors; ++i) top = kv::maximum(top, scores[v][i]);
+      Vec top = scores[v * kScores];
+      for (int i = 1; i < vectors; ++i) top = kv::maximum(top, scores[v * kScores + i]);
       if (any(top > maximum_[v])) raise_maximum(v, query_maximum(top));
-      for (int i = vectors; i < kScores; ++i) scores[v][i] = splat(-INFINITY);
+      for (int i = vectors; i < kScores; ++i) scores[v * kScores + i] = splat(-INFINITY);
     }
     constexpr int kAll = kVectors * kScores, kAtOnce = kAll % 4 == 0 ? 4 : 2;  // of any queries
-    Vec* all = scores[0];
     for (int first = 0; first < kAll; first += kAtOnce) {
       Vec weights[kAtOnce];
-      for (int i = 0; i < kAtOnce; ++i) weights[i] = all[first + i] - maximum_[(first + i) / kScores];
+      for (int i = 0; i < kAtOnce; ++i) weights[i] = scores[first + i] - maximum_[(first + i) / kScores];
       exp2(weights);
-      for (int i = 0; i < kAtOnce; ++i) all[first + i] = weights[i];
+      for (int i = 0; i < kAtOnce; ++i) scores[first + i] = weights[i];
     }
     for (int v = 0; v < kVectors; ++v)
-      for (int i = 0; i < kScores; ++i) total_[v] += scores[v][i];
+      for (int i = 0; i < kScores; ++i) total_[v] += scores[v * kScores + i];
   }
 
   /// What was summed before follows the largest score.

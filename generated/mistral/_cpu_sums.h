@@ -1,5 +1,5 @@
 // Written by kvgen from mistral.kv and yours to keep: kvgen claims no right to it. Edit mistral.kv.
-// kvgen: mistral.kv source 0d21d37929f3 body e625c67e3d93 codegen 1
+// kvgen: mistral.kv source 0d21d37929f3 body 2ce15109c4d9 codegen 1
 // Sums of values for a few queries of one kv head: a block of queries and value vectors, over a whole tile, in registers.
 #pragma once
 
@@ -46,8 +46,8 @@ class ValueSums : DecodeNumbers<Policy> {
   static constexpr int kVectors = (Queries + kVectorQueries - 1) / kVectorQueries;  // that hold a number of each query
   static constexpr int kScores = kTile / kVectorKeys;  // vectors: the scores of a vector of queries with a tile
 
-  /// Of all queries with a tile. Score of a query with a key: lane kVectorKeys * query + key of a vector.
-  using Scores = Vec[kVectors][kScores];
+  /// Of all queries with a tile, kScores for each vector of queries; lane kVectorKeys * query + key of a vector is a score.
+  using Scores = Vec[kVectors * kScores];
 
   KV_INLINE void clear() { std::memset(sum_, 0, sizeof sum_); }
   const float* of(int query) const { return sum_[query]; }
@@ -142,7 +142,7 @@ class ValueSums : DecodeNumbers<Policy> {
     const int vectors = (count + kVectorKeys - 1) / kVectorKeys;
     for (int v = 0; v < kVectors; ++v)
       for (int i = 0; i < vectors; i += 2)
-        store(paired[v][i / 2], to_pairs(weights[v][i], !Edge || i + 1 < vectors ? weights[v][i + 1] : Vec{}));
+        store(paired[v][i / 2], to_pairs(weights[v * kScores + i], !Edge || i + 1 < vectors ? weights[v * kScores + i + 1] : Vec{}));
   }
 
   template <bool Edge>

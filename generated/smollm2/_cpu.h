@@ -1,5 +1,5 @@
 // Written by kvgen from smollm2.kv and yours to keep: kvgen claims no right to it. Edit smollm2.kv.
-// kvgen: smollm2.kv source 4545e14289df body 92f9c3eda855 codegen 1
+// kvgen: smollm2.kv source 4545e14289df body ebe6095432ff codegen 1
 // Attending and appending: the work of a call, shared among threads. A policy's own file says what it is and calls these two.
 #pragma once
 
@@ -57,24 +57,25 @@ template <class Policy>
 struct Memory {
   static constexpr int kPartStride = round_up(std::max(DecodeNumbers<Policy>::kValueWidth, Window<Policy>::kValueWidth) + 2, 16);
 
-  RowPlan<Policy>* plans;
-  std::atomic<int>* left;  // of a row's kv head: splits still to come
-  float* parts;
-  char* scratch;  // scratch_bytes a thread
+  RowPlan<Policy>* plans = nullptr;
+  std::atomic<int>* left = nullptr;  // of a row's kv head: splits still to come
+  float* parts = nullptr;
+  char* scratch = nullptr;  // scratch_bytes a thread
   int64_t scratch_bytes, bytes;
 
-  /// Addresses are sums of numbers, not of pointers: the workspace may be null, or too small, when only `bytes` is asked for.
+  /// `workspace` null: only `bytes` is asked for.
   Memory(void* workspace, int64_t rows, int64_t part_count, bool all_few, int threads) {
-    const int64_t base = round(reinterpret_cast<intptr_t>(workspace));
     const int64_t left_at = round(rows * int64_t{sizeof(RowPlan<Policy>)});
     const int64_t parts_at = left_at + round(rows * Policy::kKvHeads * int64_t{sizeof(std::atomic<int>)});
     const int64_t scratch_at = parts_at + round(part_count * kPartStride * int64_t{sizeof(float)});
     scratch_bytes = all_few ? int64_t{sizeof(FewScratch<Policy>)} : int64_t{sizeof(typename Window<Policy>::Scratch)};
     bytes = scratch_at + threads * scratch_bytes + 64;
+    if (workspace == nullptr) return;
+    auto* base = reinterpret_cast<char*>(round(reinterpret_cast<intptr_t>(workspace)));
     plans = reinterpret_cast<RowPlan<Policy>*>(base);
     left = reinterpret_cast<std::atomic<int>*>(base + left_at);
     parts = reinterpret_cast<float*>(base + parts_at);
-    scratch = reinterpret_cast<char*>(base + scratch_at);
+    scratch = base + scratch_at;
   }
 
  private:

@@ -41,6 +41,13 @@ RETENTION = {
     "contiguous chunk": {"window": None, "chunk": "16", "storage": "contiguous"},
     "fixed": {"window": None, "storage": "fixed 400"},
     "softcap": {"softcap": "4.0"},
+    "softcap of whole tiles": {
+        "softcap": "4.0",
+        "window": None,
+        "storage": "contiguous",
+        "heads": "query 4 kv 2",
+        "dim": "64",
+    },
     "scale": {"scale": "0.5"},
 }
 
