@@ -1,5 +1,5 @@
 // Written by kvgen from gemma3n.kv and yours to keep: kvgen claims no right to it. Edit gemma3n.kv.
-// kvgen: gemma3n.kv source 2ba866454d30 body 2be7a7319752 codegen 1
+// kvgen: gemma3n.kv source 2ba866454d30 body 76e729b2a4f2 codegen 1
 // Many queries of one kv head: prefill, chunks, and verify windows of more queries than a few vectors hold
 //
 // kBlock queries lie across the lanes, keys go down: a key's number, in all lanes, meets that number of every query. Keys
@@ -175,21 +175,15 @@ struct Window : WindowNumbers<Policy> {
       for (int r = 0; r < kRowsAtOnce; ++r)
         for (int c = 0; c < Columns; ++c) sums[r][c] = load(block.sum[row + r] + (column + c) * kLanes);
       const Number* value = values + column * kLanes * kStep;
-      const uint32_t* weight = kDots ? scratch.pairs[0] + row : nullptr;
-      const float* single = scratch.scores[0] + row;
       KV_UNROLL(2)
       for (int k = 0; k < count; k += kStep) {
         Bits numbers[Columns];
         for (int c = 0; c < Columns; ++c) numbers[c] = keep(load<Bits>(value + c * kLanes * kStep));
         for (int r = 0; r < kRowsAtOnce; ++r) {
-          const uint32_t w = kDots ? weight[r] : dword(single, r);
+          const uint32_t w = kDots ? scratch.pairs[k / 2][row + r] : bit_cast<uint32_t>(scratch.scores[k][row + r]);
           for (int c = 0; c < Columns; ++c) sums[r][c] = multiply_add_dword(sums[r][c], numbers[c], w);
         }
         value += kValueWidth * kStep;
-        if (kDots)
-          weight += kBlock;
-        else
-          single += kBlock;
       }
       for (int r = 0; r < kRowsAtOnce; ++r)
         for (int c = 0; c < Columns; ++c) store(block.sum[row + r] + (column + c) * kLanes, sums[r][c]);

@@ -1,5 +1,5 @@
 // Written by kvgen from smollm2.kv and yours to keep: kvgen claims no right to it. Edit smollm2.kv.
-// kvgen: smollm2.kv source 4545e14289df body 5d2805e39665 codegen 1
+// kvgen: smollm2.kv source 4545e14289df body a9ea464dc536 codegen 1
 // A few queries of one kv head: decoding, and short verify windows.
 //
 // Keys stay as they lie. A vector holds kVectorQueries queries, kVectorKeys lanes each; as many dwords of a key, repeated for each
@@ -157,8 +157,8 @@ class Decode : DecodeNumbers<Policy> {
     const Number* later = tile + (key + kTile) * kKeyWidth;
     constexpr int kInLine = 16 / kVectorKeys;  // steps in a cache line, if they fit
     constexpr int kLine = kSteps % kInLine == 0 ? kInLine : kSteps % 2 == 0 ? 2 : 1;
-    constexpr int kLines = std::max(Keys, 4);            // asked for at once, in order of their addresses,
-    const bool ahead = kAsStored && !Edge && start == 0;  // by the first pass over the keys
+    constexpr int kLines = std::max(Keys, 4);  // asked for at once, in order of their addresses, by the first pass over the keys
+    const bool ahead = kAsStored && !Edge && start == 0;
     for (int line = 0; line < kSteps; line += kLine) {
       if (ahead && line / kLine * Keys % kLines == 0)
         for (int i = 0; i < kLines; ++i) prefetch(later + (line * Keys + i * kLine) * kStepNumbers);

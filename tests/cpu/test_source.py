@@ -66,7 +66,7 @@ def test_no_warnings(compiler, target, tmp_path):
         source = sources(policy, tmp_path / str(index))
         flags = [
             "-std=c++17",
-            "-O1",
+            "-O2",  # some warnings come of what is optimised
             "-Wall",
             "-Wextra",
             "-Wconversion",
